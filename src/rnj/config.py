@@ -1,0 +1,348 @@
+"""The shape of the model: one frozen dataclass, and its spelling in a Hugging Face config.json."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LAYER_TYPES = ("local", "global")
+_TO_HF = {"local": "chunked_attention", "global": "full_attention"}
+_FROM_HF = {"chunked_attention": "local", "sliding_attention": "local", "full_attention": "global"}
+
+
+class ConfigError(ValueError):
+    """A value of the configuration makes no sense; the message names the field and says what is expected."""
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def _positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"{name} must be a positive number, not {value!r}")
+
+
+def _one_of(name: str, values: Any, known: tuple[str, ...]) -> None:
+    for value in values:
+        if value not in known:
+            raise ConfigError(f"{name} has {value!r}: expected one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the model's shape and arithmetic. Immutable and hashable.
+
+    Raises ConfigError, naming the field, where a value makes no sense.
+    """
+
+    d_model: int  # D: the width of the residual stream
+    d_ff: int  # F: the width inside the MLP
+    n_layers: int  # L: the number of blocks
+    n_heads: int  # N: query heads
+    n_kv_heads: int  # K: key and value heads; G = N / K queries share one
+    head_dim: int  # H: the width of one head; N · H need not be D
+    vocab_size: int  # V: rows of the embedding, special tokens included
+    block_size: int  # C: positions in a block of a local layer
+    lookback: int = 1  # how many blocks before its own a local layer sees
+    layer_types: tuple[str, ...] = ()  # "local" or "global" for each layer; empty: every fourth is global
+    block_origin: str = "document"  # blocks are counted from the "document"'s start or from the "row"'s
+    rope_theta: float = 10_000.0  # base of the rotation's frequencies
+    rope_type: str = "yarn"  # "yarn", "linear" (position interpolation) or "default" (plain)
+    rope_factor: float = 1.0  # how many times longer than the original length
+    original_max_positions: int = 8_192  # positions seen before the extension
+    beta_fast: float = 64.0  # pairs that turn more often than this over the original length stay as they are
+    beta_slow: float = 1.0  # pairs that turn less often are slowed by the whole factor
+    truncate: bool = True  # round the ramp's ends outwards to whole pairs
+    attention_factor: float | None = None  # multiplies cos and sin; None: 0.1 · ln(factor) + 1
+    query_pre_attn_scalar: float | None = None  # scores are divided by its root; None: head_dim
+    norm_eps: float = 1e-6  # under the root of every RMSNorm
+    final_logit_softcap: float | None = 30.0  # logits lie in ± this; None: no cap
+    bos_id: int = 0  # begins every document
+    eos_ids: tuple[int, ...] = (1,)  # any of them ends a generation
+    pad_id: int = 2  # fills a row
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "d_ff", "n_layers", "n_heads", "n_kv_heads", "head_dim", "vocab_size"):
+            _whole(name, getattr(self, name), least=1)
+        _whole("block_size", self.block_size, least=1)
+        _whole("lookback", self.lookback, least=0)
+        _whole("original_max_positions", self.original_max_positions, least=1)
+        if self.n_heads % self.n_kv_heads:
+            raise ConfigError(f"n_heads ({self.n_heads}) must be a multiple of n_kv_heads ({self.n_kv_heads})")
+        if self.head_dim % 2:
+            raise ConfigError(f"head_dim ({self.head_dim}) must be even: the rotation turns pairs")
+        types = self.layer_types or tuple("global" if i % 4 == 3 else "local" for i in range(self.n_layers))
+        object.__setattr__(self, "layer_types", tuple(types))
+        if len(self.layer_types) != self.n_layers:
+            raise ConfigError(f"layer_types names {len(self.layer_types)} layers, n_layers is {self.n_layers}")
+        _one_of("layer_types", self.layer_types, LAYER_TYPES)
+        _one_of("block_origin", (self.block_origin,), ("document", "row"))
+        _one_of("rope_type", (self.rope_type,), ("yarn", "linear", "default"))
+        for name in ("rope_theta", "beta_fast", "beta_slow", "norm_eps"):
+            _positive(name, getattr(self, name))
+        for name in ("attention_factor", "query_pre_attn_scalar", "final_logit_softcap"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+        _positive("rope_factor", self.rope_factor)
+        if self.rope_factor < 1:
+            raise ConfigError(f"rope_factor must be at least 1, not {self.rope_factor}")
+        if self.rope_theta <= 1:
+            raise ConfigError(f"rope_theta must be above 1, not {self.rope_theta}")
+        if self.rope_type == "default" and self.rope_factor != 1:
+            raise ConfigError(f"rope_type 'default' takes no rope_factor, but it is {self.rope_factor}")
+        if self.beta_fast <= self.beta_slow:
+            raise ConfigError(f"beta_fast ({self.beta_fast}) must be above beta_slow ({self.beta_slow})")
+        if not isinstance(self.truncate, bool):
+            raise ConfigError(f"truncate must be true or false, not {self.truncate!r}")
+        object.__setattr__(self, "eos_ids", tuple(self.eos_ids))
+        for name, ids in (("bos_id", (self.bos_id,)), ("eos_ids", self.eos_ids), ("pad_id", (self.pad_id,))):
+            for i in ids:
+                _whole(name, i, least=0)
+                if i >= self.vocab_size:
+                    raise ConfigError(f"{name} ({i}) is outside the vocabulary of {self.vocab_size}")
+
+    @property
+    def group(self) -> int:
+        """G: how many query heads share one key head."""
+        return self.n_heads // self.n_kv_heads
+
+    @property
+    def scale(self) -> float:
+        """What every score is multiplied by: 1 / sqrt(query_pre_attn_scalar)."""
+        return (self.query_pre_attn_scalar or self.head_dim) ** -0.5
+
+    @property
+    def max_positions(self) -> int:
+        """The context window: original length times factor."""
+        return int(self.original_max_positions * self.rope_factor)
+
+    @property
+    def local_span(self) -> int:
+        """Keys that a local layer can see at most, (lookback + 1) · C: what a config.json calls sliding_window."""
+        return (self.lookback + 1) * self.block_size
+
+    @property
+    def rope_multiplier(self) -> float:
+        """m, on cos and on sin alike, so scores at equal positions grow by m². YaRN (Peng et al. 2023), eq. 22."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 0.1 * math.log(self.rope_factor) + 1.0 if self.rope_type == "yarn" else 1.0
+
+
+# The followed model (Rnj 1.5). Its special tokens take the ids from 128,000 on.
+RNJ_1_5 = Config(
+    d_model=4096,
+    d_ff=16_384,
+    n_layers=32,
+    n_heads=32,
+    n_kv_heads=8,
+    head_dim=128,
+    vocab_size=128_256,
+    block_size=4096,
+    rope_factor=20.0,
+    original_max_positions=8192,
+    bos_id=128_000,
+    eos_ids=(128_001, 128_008),
+    pad_id=128_002,
+)
+
+# The book's own model: every feature of Rnj 1.5 in 3.8 million parameters.
+SMALL = Config(
+    d_model=192,
+    d_ff=576,
+    n_layers=8,
+    n_heads=6,
+    n_kv_heads=2,
+    head_dim=32,
+    vocab_size=2048,
+    block_size=128,
+    rope_factor=8.0,
+    original_max_positions=512,
+    bos_id=2032,
+    eos_ids=(2033, 2034),
+    pad_id=2035,
+)
+
+# For tests: every feature on, sizes all different, head_dim ≠ d_model / n_heads, irregular layers, lookback 2.
+TINY = Config(
+    d_model=48,
+    d_ff=80,
+    n_layers=5,
+    n_heads=6,
+    n_kv_heads=2,
+    head_dim=20,
+    vocab_size=101,
+    block_size=5,
+    lookback=2,
+    layer_types=("local", "global", "local", "local", "global"),
+    rope_factor=4.0,
+    original_max_positions=640,
+    norm_eps=1e-5,
+    query_pre_attn_scalar=24.0,
+    final_logit_softcap=30.0,
+    bos_id=90,
+    eos_ids=(91, 92),
+    pad_id=93,
+)
+
+
+def read_config(source: str | Path | dict[str, Any]) -> Config:
+    """Read a Hugging Face config.json (a path, a folder that holds one, or its dict) in the old or the new spelling.
+
+    `sliding_window` is the receptive field: C = sliding_window // (lookback + 1). Equivalent spellings give equal
+    Configs. Raises ConfigError that names the key where one is missing, unknown or contradicts another.
+    """
+    raw = source if isinstance(source, dict) else _read_json(Path(source))
+    raw = raw.get("text_config", raw)
+    n_layers, lookback = _need(raw, "num_hidden_layers"), raw.get("attention_lookback", 1)
+    _whole("num_hidden_layers", n_layers, least=1)
+    _whole("attention_lookback", lookback, least=0)
+    types = _layer_types(raw, n_layers)
+    sliding_window = raw.get("sliding_window")
+    if sliding_window is None:
+        if "local" in types:
+            raise ConfigError("sliding_window is missing, but layer_types names local layers")
+        sliding_window = (lookback + 1) * _need(raw, "max_position_embeddings")  # no layer reads it
+    _whole("sliding_window", sliding_window, least=lookback + 1)
+    eos = _need(raw, "eos_token_id")
+    if raw.get("attn_logit_softcapping") is not None:
+        raise ConfigError("attn_logit_softcapping is set, but this model caps no attention scores: it must be null")
+    if raw.get("attention_bias"):
+        raise ConfigError("attention_bias is true, but this model has no biases: it must be false")
+    if not raw.get("tie_word_embeddings", True):
+        raise ConfigError(
+            "tie_word_embeddings is false, but this model's output head is its embedding: it must be true"
+        )
+    if raw.get("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh":
+        raise ConfigError(f"hidden_activation must be gelu_pytorch_tanh, not {raw['hidden_activation']!r}")
+    return Config(
+        d_model=_need(raw, "hidden_size"),
+        d_ff=_need(raw, "intermediate_size"),
+        n_layers=n_layers,
+        n_heads=_need(raw, "num_attention_heads"),
+        n_kv_heads=_need(raw, "num_key_value_heads"),
+        head_dim=_need(raw, "head_dim"),
+        vocab_size=_need(raw, "vocab_size"),
+        block_size=sliding_window // (lookback + 1),
+        lookback=lookback,
+        layer_types=types,
+        block_origin=raw.get("attention_block_origin", "document"),
+        query_pre_attn_scalar=raw.get("query_pre_attn_scalar"),
+        norm_eps=raw.get("rms_norm_eps", 1e-6),
+        final_logit_softcap=raw.get("final_logit_softcapping"),
+        bos_id=_need(raw, "bos_token_id"),
+        eos_ids=tuple(eos) if isinstance(eos, list) else (eos,),
+        pad_id=_need(raw, "pad_token_id"),
+        **_rope(raw),
+    )
+
+
+def config_dict(config: Config) -> dict[str, Any]:
+    """The config.json that `weights.save` writes: Gemma 3's keys, the new rope spelling, one entry a layer type."""
+    rope: dict[str, Any] = {"rope_type": config.rope_type, "rope_theta": config.rope_theta}
+    if config.rope_type != "default":
+        rope |= {"factor": config.rope_factor, "original_max_position_embeddings": config.original_max_positions}
+    if config.rope_type == "yarn":
+        rope |= {"beta_fast": config.beta_fast, "beta_slow": config.beta_slow, "truncate": config.truncate}
+        rope |= {"attention_factor": config.rope_multiplier}
+    return {
+        "architectures": ["Rnj1ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ff,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kv_heads,
+        "head_dim": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "max_position_embeddings": config.max_positions,
+        "sliding_window": config.local_span,
+        "attention_chunk_size": config.block_size,
+        "attention_lookback": config.lookback,
+        "attention_block_origin": config.block_origin,
+        "layer_types": [_TO_HF[t] for t in config.layer_types],
+        "rope_parameters": {hf: dict(rope) for hf in ("full_attention", "chunked_attention")},
+        "query_pre_attn_scalar": config.query_pre_attn_scalar or config.head_dim,
+        "rms_norm_eps": config.norm_eps,
+        "final_logit_softcapping": config.final_logit_softcap,
+        "attn_logit_softcapping": None,
+        "attention_bias": False,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": list(config.eos_ids) if len(config.eos_ids) > 1 else config.eos_ids[0],
+        "pad_token_id": config.pad_id,
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: give a folder that holds a config.json") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not a readable JSON file: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} must hold a JSON object, not {type(raw).__name__}")
+    return raw
+
+
+def _layer_types(raw: dict[str, Any], n_layers: int) -> tuple[str, ...]:
+    names = raw.get("layer_types")
+    if names is None:
+        pattern = raw.get("sliding_window_pattern", raw.get("_sliding_window_pattern", 4))
+        _whole("sliding_window_pattern", pattern, least=1)
+        return tuple("global" if (i + 1) % pattern == 0 else "local" for i in range(n_layers))
+    if not isinstance(names, list):
+        raise ConfigError(f"layer_types must be a list, not {names!r}")
+    _one_of("layer_types", names, tuple(_FROM_HF))
+    return tuple(_FROM_HF[name] for name in names)
+
+
+def _rope(raw: dict[str, Any]) -> dict[str, Any]:
+    """Both spellings of the rotation, as Config's fields."""
+    if raw.get("rope_parameters") is not None and raw.get("rope_scaling") is not None:
+        raise ConfigError("rope_parameters and rope_scaling are both there: keep one")
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise ConfigError(f"rope_parameters must be an object, not {rope!r}")
+    nested = [rope[key] for key in _FROM_HF if key in rope]
+    if nested:
+        if any(entry != nested[0] for entry in nested):
+            raise ConfigError("rope_parameters differ between layer types, but this model rotates all layers alike")
+        rope = nested[0]
+        if not isinstance(rope, dict):
+            raise ConfigError(f"rope_parameters must hold objects, not {rope!r}")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    known = ("yarn", "linear", "default")
+    if kind not in known:
+        raise ConfigError(f"rope_type {kind!r} is unknown: expected one of {', '.join(known)}")
+    if rope.get("attn_factor") is not None or rope.get("mscale") is not None or rope.get("mscale_all_dim") is not None:
+        raise ConfigError("rope_parameters has attn_factor or mscale: only attention_factor is understood")
+    fields: dict[str, Any] = {"rope_type": kind, "rope_theta": rope.get("rope_theta", raw.get("rope_theta", 10_000.0))}
+    if kind == "default":
+        return fields | {"original_max_positions": _need(raw, "max_position_embeddings")}
+    fields["rope_factor"] = _need(rope, "factor")
+    original = rope.get("original_max_position_embeddings", raw.get("original_max_position_embeddings"))
+    if original is None and kind == "yarn":
+        raise ConfigError("original_max_position_embeddings is missing: YaRN needs the length before the extension")
+    if original is None:
+        _positive("factor", fields["rope_factor"])
+        original = int(_need(raw, "max_position_embeddings") / fields["rope_factor"])
+    fields["original_max_positions"] = original
+    if kind == "yarn":
+        fields |= {"beta_fast": rope.get("beta_fast", 32.0), "beta_slow": rope.get("beta_slow", 1.0)}
+        fields |= {"truncate": rope.get("truncate", True), "attention_factor": rope.get("attention_factor")}
+    return fields
+
+
+def _need(raw: dict[str, Any], key: str) -> Any:
+    if raw.get(key) is None:
+        raise ConfigError(f"{key} is missing from the config")
+    return raw[key]

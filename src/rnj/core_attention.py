@@ -1,0 +1,225 @@
+"""Core attention: who may look at whom, and the weighted mean of what is seen. Chapter 6 builds it.
+
+It stands here twice. `attend_explicit` shows every score and is the one to read; `attend` gives the same values and
+gradients on scaled_dot_product_attention and never holds a T × T mask or score matrix in a local layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rnj.trace import Note, silent
+
+# --- Masks: pure functions of positions and segments that broadcast; True means "may look".
+
+
+def causal(q_pos: Int[Tensor, "..."], k_pos: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    """A query sees its own position and earlier ones."""
+    return k_pos <= q_pos
+
+
+def same_document(q_seg: Int[Tensor, "..."], k_seg: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    """A query sees its own document only. Segment 0 is padding: it sees nothing and nothing sees it."""
+    return (q_seg == k_seg) & (k_seg != 0)
+
+
+def block_local(
+    q_pos: Int[Tensor, "..."], k_pos: Int[Tensor, "..."], block_size: int, lookback: int = 1
+) -> Bool[Tensor, "..."]:
+    """A query sees its own block and `lookback` blocks before it (later ones too: combine with `causal`)."""
+    return q_pos // block_size - k_pos // block_size <= lookback
+
+
+def sliding(q_pos: Int[Tensor, "..."], k_pos: Int[Tensor, "..."], window: int) -> Bool[Tensor, "..."]:
+    """The last `window` positions, for comparison: this model does not use it."""
+    return q_pos - k_pos < window
+
+
+# --- Where each token stands
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Where the tokens of a batch stand.
+
+    positions: [B, T], restart at 0 in each document and rise within it; segments: [B, T], 1, 2, … and 0 for padding;
+    block_pos: [B, T], what blocks are counted by (the positions, or the column of the row).
+    start: the first position, where every row is one unpadded document; None otherwise.
+    """
+
+    positions: Int[Tensor, "B T"]
+    segments: Int[Tensor, "B T"]
+    block_pos: Int[Tensor, "B T"]
+    start: int | None = None
+    _grids: dict[int, tuple[Tensor, int]] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def plain(batch: int, length: int, start: int = 0, device: torch.device | str | None = None) -> Rows:
+        """One unpadded document a row, from position `start` on."""
+        positions = torch.arange(start, start + length, device=device).expand(batch, -1)  # [B, T]
+        return Rows(positions, torch.ones_like(positions), positions, start)
+
+    def grid(self, block_size: int) -> tuple[Int[Tensor, "B T"], int]:
+        """A place in a grid of blocks for each token, and the number of blocks. Kept: all local layers share it.
+
+        A new block starts where the row, the document or the block changes, so that no block mixes two of them.
+        """
+        if block_size not in self._grids:
+            here = torch.stack([self.segments, self.block_pos // block_size])  # [2, B, T]
+            new = torch.ones_like(self.segments, dtype=torch.bool)  # [B, T]
+            new[:, 1:] = (here[..., 1:] != here[..., :-1]).any(0)
+            block = (new.flatten().cumsum(0) - 1).view_as(new)  # [B, T]
+            self._grids[block_size] = block * block_size + self.block_pos % block_size, int(block[-1, -1]) + 1
+        return self._grids[block_size]
+
+
+def allowed(q_rows: Rows, k_rows: Rows, block_size: int | None = None, lookback: int = 1) -> Bool[Tensor, "B T S"]:
+    """Which query may look at which key. block_size None: a global layer; else a local one."""
+    q_pos, k_pos = q_rows.positions[:, :, None], k_rows.positions[:, None, :]  # [B, T, 1], [B, 1, S]
+    mask = causal(q_pos, k_pos) & same_document(q_rows.segments[:, :, None], k_rows.segments[:, None, :])
+    if block_size is not None:
+        mask &= block_local(q_rows.block_pos[:, :, None], k_rows.block_pos[:, None, :], block_size, lookback)
+    return mask  # [B, T, S]
+
+
+# --- The explicit form
+
+
+def attend_explicit(
+    q: Float[Tensor, "B T N H"],
+    k: Float[Tensor, "B S K H"],
+    v: Float[Tensor, "B S K H"],
+    allowed: Bool[Tensor, "B T S"],
+    scale: float,
+    note: Note = silent,
+) -> Float[Tensor, "B T N H"]:
+    """softmax(q · k · scale) · v with every score in sight. Query head n reads key head n // G.
+
+    Softmax in float32. A query that may look at nothing gives 0. Source: Vaswani et al. 2017, eq. 1.
+    """
+    B, T, N, H = q.shape
+    K = k.shape[2]
+    grouped = q.reshape(B, T, K, N // K, H)  # [B, T, K, G, H]
+    scores = torch.einsum("BTKGH,BSKH->BKGTS", grouped, k) * scale  # [B, K, G, T, S]
+    note("scores", scores.flatten(1, 2))  # [B, N, T, S]
+    visible = allowed[:, None, None]  # [B, 1, 1, T, S]
+    blind = ~visible.any(-1, keepdim=True)  # [B, 1, 1, T, 1], queries with nothing to look at
+    wide = scores.to(torch.promote_types(q.dtype, torch.float32))
+    weights = wide.masked_fill(~(visible | blind), float("-inf")).softmax(-1)  # [B, K, G, T, S]
+    weights = weights.masked_fill(blind, 0).to(q.dtype)
+    note("weights", weights.flatten(1, 2))  # [B, N, T, S]
+    return torch.einsum("BKGTS,BSKH->BTKGH", weights, v).reshape(B, T, N, H)  # [B, T, N, H]
+
+
+# --- The fast form
+
+
+def attend(
+    q: Float[Tensor, "B T N H"],
+    k: Float[Tensor, "B S K H"],
+    v: Float[Tensor, "B S K H"],
+    q_rows: Rows,
+    k_rows: Rows,
+    scale: float,
+    block_size: int | None = None,
+    lookback: int = 1,
+) -> Float[Tensor, "B T N H"]:
+    """The same as `attend_explicit` under `allowed(q_rows, k_rows, …)`. The queries are the last T of the S keys.
+
+    A global layer uses the causal kernel where rows are plain, else a mask [B, T, S]. A local layer works block by
+    block: its largest mask or score matrix has T · (lookback + 1) · C entries a head.
+    """
+    T, S = q.shape[1], k.shape[1]
+    if block_size is not None and block_size < T:
+        if k_rows.start == 0 and T == S:
+            return _attend_plain_blocks(q, k, v, scale, block_size, lookback)
+        return _attend_blocks(q, k, v, k_rows, scale, block_size, lookback)
+    if k_rows.start is not None and T == S:  # within one block, or global: causal is all there is
+        return _sdpa(q, k, v, scale, is_causal=True)
+    if (
+        k_rows.start is not None
+        and T == 1
+        and (block_size is None or _starts_in_sight(k_rows, S, block_size, lookback))
+    ):
+        return _sdpa(q, k, v, scale)  # one query that sees every key
+    return _sdpa_masked(q, k, v, allowed(q_rows, k_rows, block_size, lookback), scale)
+
+
+def _starts_in_sight(k_rows: Rows, S: int, block_size: int, lookback: int) -> bool:
+    """Whether the last position of plain rows sees the first."""
+    assert k_rows.start is not None
+    return (k_rows.start + S - 1) // block_size - k_rows.start // block_size <= lookback
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    """scaled_dot_product_attention on [B, T, N, H], its groups of query heads kept on the shared keys."""
+    out = F.scaled_dot_product_attention(
+        q.transpose(1, 2),  # [B, N, T, H]
+        k.transpose(1, 2),  # [B, K, S, H]
+        v.transpose(1, 2),
+        attn_mask=mask,  # [B, 1, T, S]
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=q.shape[2] != k.shape[2],
+    )
+    return out.transpose(1, 2)  # [B, T, N, H]
+
+
+def _sdpa_masked(q: Tensor, k: Tensor, v: Tensor, mask: Bool[Tensor, "B T S"], scale: float) -> Tensor:
+    """The same under a mask; queries that may look at nothing look everywhere and are then set to 0."""
+    blind = ~mask.any(-1, keepdim=True)  # [B, T, 1]
+    out = _sdpa(q, k, v, scale, (mask | blind)[:, None])  # [B, T, N, H]
+    return out.masked_fill(blind[..., None], 0)
+
+
+def _attend_plain_blocks(q: Tensor, k: Tensor, v: Tensor, scale: float, block_size: int, lookback: int) -> Tensor:
+    """Local attention on whole unpadded rows: the first span is causal; each later block sees the span that it ends."""
+    B, T, N, H = q.shape
+    span = (lookback + 1) * block_size
+    head = _sdpa(q[:, :span], k[:, :span], v[:, :span], scale, is_causal=True)  # [B, ≤ span, N, H]
+    if span >= T:
+        return head
+    short = -T % block_size  # the last block is filled up with keys that no query of it sees
+    q, k, v = (F.pad(x, (0, 0, 0, 0, 0, short)) for x in (q, k, v))  # [B, nC, …]
+    n = (T + short) // block_size - lookback - 1  # blocks after the first span
+    q = q[:, span:].reshape(B * n, block_size, N, H)  # [B·n, C, N, H]
+    k, v = (
+        x[:, block_size:].unfold(1, span, block_size).permute(0, 1, 4, 2, 3).flatten(0, 1) for x in (k, v)
+    )  # [B·n, span, K, H]
+    own = torch.ones(block_size, block_size, dtype=torch.bool, device=q.device).tril()  # [C, C]
+    mask = F.pad(own, (span - block_size, 0), value=True)[None, None]  # [1, 1, C, span], shared by all blocks
+    tail = _sdpa(q, k, v, scale, mask).reshape(B, n * block_size, N, H)
+    return torch.cat([head, tail[:, : T - span]], dim=1)  # [B, T, N, H]
+
+
+def _attend_blocks(
+    q: Tensor, k: Tensor, v: Tensor, k_rows: Rows, scale: float, block_size: int, lookback: int
+) -> Tensor:
+    """Local attention on any rows (packed, padded, continued): a grid of blocks that restarts with each document."""
+    B, T = q.shape[:2]
+    slot, n = k_rows.grid(block_size)  # [B, S]
+
+    def lay(x: Tensor) -> Tensor:  # [B, T or S, …] -> [n, C, …], zeros where no token stands
+        empty = x.new_zeros(n * block_size, *x.shape[2:])
+        places = slot[:, slot.shape[1] - x.shape[1] :].flatten()
+        return empty.index_copy(0, places, x.flatten(0, 1)).view(n, block_size, *x.shape[2:])
+
+    def with_earlier(x: Tensor) -> Tensor:  # [n, C, …] -> [n, (lookback + 1) · C, …]
+        shifted = [
+            torch.cat([x.new_zeros(min(s, n), *x.shape[1:]), x[: max(n - s, 0)]]) for s in range(lookback, 0, -1)
+        ]
+        return torch.cat([*shifted, x], dim=1)
+
+    row = torch.arange(B, device=q.device)[:, None]
+    document = torch.where(k_rows.segments == 0, 0, k_rows.segments * B + row)  # [B, S], no two rows share one
+    places = [lay(document), lay(k_rows.positions), lay(k_rows.block_pos)]  # [n, C] each
+    q_at = Rows(places[1], places[0], places[2])
+    k_at = Rows(*(with_earlier(places[i]) for i in (1, 0, 2)))
+    mask = allowed(q_at, k_at, block_size, lookback)  # [n, C, span]
+    out = _sdpa_masked(lay(q), with_earlier(lay(k)), with_earlier(lay(v)), mask, scale)  # [n, C, N, H]
+    return out.flatten(0, 1)[slot[:, slot.shape[1] - T :]]  # [B, T, N, H]

@@ -1,0 +1,32 @@
+"""How a forward pass hands out its intermediates: every part passes what it makes through `note`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+# note(name, tensor) returns the tensor unchanged; what else it does is the caller's affair.
+Note = Callable[[str, Tensor], Tensor]
+
+
+def silent(name: str, tensor: Tensor) -> Tensor:
+    """The note of an ordinary forward pass: keeps nothing."""
+    return tensor
+
+
+def into(trace: dict[str, Tensor]) -> Note:
+    """A note that keeps every tensor in `trace` under its name."""
+
+    def note(name: str, tensor: Tensor) -> Tensor:
+        trace[name] = tensor
+        return tensor
+
+    return note
+
+
+def within(note: Note, prefix: str) -> Note:
+    """The same note for a part of the model: its names get the prefix and a dot."""
+    if note is silent:
+        return silent
+    return lambda name, tensor: note(f"{prefix}.{name}", tensor)

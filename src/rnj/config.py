@@ -198,7 +198,7 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
     Configs. Raises ConfigError that names the key where one is missing, unknown or contradicts another.
     """
     raw = source if isinstance(source, dict) else _read_json(Path(source))
-    raw = raw.get("text_config", raw)
+    raw = raw["text_config"] if isinstance(raw.get("text_config"), dict) else raw
     n_layers, lookback = _need(raw, "num_hidden_layers"), raw.get("attention_lookback", 1)
     _whole("num_hidden_layers", n_layers, least=1)
     _whole("attention_lookback", lookback, least=0)
@@ -209,6 +209,9 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
             raise ConfigError("sliding_window is missing, but layer_types names local layers")
         sliding_window = (lookback + 1) * _need(raw, "max_position_embeddings")  # no layer reads it
     _whole("sliding_window", sliding_window, least=lookback + 1)
+    chunk, block_size = raw.get("attention_chunk_size"), sliding_window // (lookback + 1)
+    if chunk not in (None, block_size) and "local" in types:
+        raise ConfigError(f"attention_chunk_size is {chunk!r}, but sliding_window makes blocks of {block_size}")
     eos = _need(raw, "eos_token_id")
     if raw.get("attn_logit_softcapping") is not None:
         raise ConfigError("attn_logit_softcapping is set, but this model caps no attention scores: it must be null")
@@ -220,25 +223,28 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
         )
     if raw.get("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh":
         raise ConfigError(f"hidden_activation must be gelu_pytorch_tanh, not {raw['hidden_activation']!r}")
+    if raw.get("use_bidirectional_attention"):
+        raise ConfigError("use_bidirectional_attention is true, but this model never looks ahead: it must be false")
+    head_dim, scalar = _need(raw, "head_dim"), raw.get("query_pre_attn_scalar")
     return Config(
         d_model=_need(raw, "hidden_size"),
         d_ff=_need(raw, "intermediate_size"),
         n_layers=n_layers,
         n_heads=_need(raw, "num_attention_heads"),
         n_kv_heads=_need(raw, "num_key_value_heads"),
-        head_dim=_need(raw, "head_dim"),
+        head_dim=head_dim,
         vocab_size=_need(raw, "vocab_size"),
-        block_size=sliding_window // (lookback + 1),
+        block_size=block_size,
         lookback=lookback,
         layer_types=types,
         block_origin=raw.get("attention_block_origin", "document"),
-        query_pre_attn_scalar=raw.get("query_pre_attn_scalar"),
+        query_pre_attn_scalar=None if scalar == head_dim else scalar,
         norm_eps=raw.get("rms_norm_eps", 1e-6),
         final_logit_softcap=raw.get("final_logit_softcapping"),
         bos_id=_need(raw, "bos_token_id"),
         eos_ids=tuple(eos) if isinstance(eos, list) else (eos,),
         pad_id=_need(raw, "pad_token_id"),
-        **_rope(raw),
+        **_rope(raw, types),
     )
 
 
@@ -249,7 +255,12 @@ def config_dict(config: Config) -> dict[str, Any]:
         rope |= {"factor": config.rope_factor, "original_max_position_embeddings": config.original_max_positions}
     if config.rope_type == "yarn":
         rope |= {"beta_fast": config.beta_fast, "beta_slow": config.beta_slow, "truncate": config.truncate}
-        rope |= {"attention_factor": config.rope_multiplier}
+    if config.rope_type == "yarn" and config.attention_factor is not None:
+        rope |= {"attention_factor": float(config.attention_factor)}
+    rope_parameters: dict[str, Any] = {hf: dict(rope) for hf in ("full_attention", "chunked_attention")}
+    if not config.truncate:
+        rope_parameters["truncate"] = False  # the one place where transformers looks for it
+    scalar = config.query_pre_attn_scalar or config.head_dim
     return {
         "architectures": ["Rnj1ForCausalLM"],
         "model_type": "gemma3_text",
@@ -266,8 +277,8 @@ def config_dict(config: Config) -> dict[str, Any]:
         "attention_lookback": config.lookback,
         "attention_block_origin": config.block_origin,
         "layer_types": [_TO_HF[t] for t in config.layer_types],
-        "rope_parameters": {hf: dict(rope) for hf in ("full_attention", "chunked_attention")},
-        "query_pre_attn_scalar": config.query_pre_attn_scalar or config.head_dim,
+        "rope_parameters": rope_parameters,
+        "query_pre_attn_scalar": int(scalar) if scalar == int(scalar) else scalar,  # transformers takes no 24.0
         "rms_norm_eps": config.norm_eps,
         "final_logit_softcapping": config.final_logit_softcap,
         "attn_logit_softcapping": None,
@@ -275,7 +286,7 @@ def config_dict(config: Config) -> dict[str, Any]:
         "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
         "bos_token_id": config.bos_id,
-        "eos_token_id": list(config.eos_ids) if len(config.eos_ids) > 1 else config.eos_ids[0],
+        "eos_token_id": config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids),
         "pad_token_id": config.pad_id,
     }
 
@@ -299,47 +310,68 @@ def _layer_types(raw: dict[str, Any], n_layers: int) -> tuple[str, ...]:
         pattern = raw.get("sliding_window_pattern", raw.get("_sliding_window_pattern", 4))
         _whole("sliding_window_pattern", pattern, least=1)
         return tuple("global" if (i + 1) % pattern == 0 else "local" for i in range(n_layers))
-    if not isinstance(names, list):
-        raise ConfigError(f"layer_types must be a list, not {names!r}")
+    if not isinstance(names, list) or len(names) != n_layers:
+        raise ConfigError(f"layer_types must be a list of num_hidden_layers ({n_layers}) names, not {names!r}")
     _one_of("layer_types", names, tuple(_FROM_HF))
     return tuple(_FROM_HF[name] for name in names)
 
 
-def _rope(raw: dict[str, Any]) -> dict[str, Any]:
+def _rope(raw: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
     """Both spellings of the rotation, as Config's fields."""
-    if raw.get("rope_parameters") is not None and raw.get("rope_scaling") is not None:
-        raise ConfigError("rope_parameters and rope_scaling are both there: keep one")
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if not isinstance(rope, dict):
-        raise ConfigError(f"rope_parameters must be an object, not {rope!r}")
-    nested = [rope[key] for key in _FROM_HF if key in rope]
-    if nested:
-        if any(entry != nested[0] for entry in nested):
-            raise ConfigError("rope_parameters differ between layer types, but this model rotates all layers alike")
-        rope = nested[0]
-        if not isinstance(rope, dict):
-            raise ConfigError(f"rope_parameters must hold objects, not {rope!r}")
+    rope = _one_rope(raw, types)
     kind = rope.get("rope_type", rope.get("type", "default"))
     known = ("yarn", "linear", "default")
     if kind not in known:
         raise ConfigError(f"rope_type {kind!r} is unknown: expected one of {', '.join(known)}")
-    if rope.get("attn_factor") is not None or rope.get("mscale") is not None or rope.get("mscale_all_dim") is not None:
-        raise ConfigError("rope_parameters has attn_factor or mscale: only attention_factor is understood")
+    for key in ("attn_factor", "extrapolation_factor", "partial_rotary_factor"):
+        if rope.get(key, 1) not in (None, 1):
+            raise ConfigError(f"rope_parameters has {key} {rope[key]!r}: this model knows no value but 1")
+    if rope.get("mscale") is not None or rope.get("mscale_all_dim") is not None:
+        raise ConfigError("rope_parameters has mscale: only attention_factor is understood")
     fields: dict[str, Any] = {"rope_type": kind, "rope_theta": rope.get("rope_theta", raw.get("rope_theta", 10_000.0))}
     if kind == "default":
+        if rope.get("factor", 1) not in (None, 1):
+            raise ConfigError(f"rope_parameters has a factor ({rope['factor']!r}), but its rope_type is plain: name it")
         return fields | {"original_max_positions": _need(raw, "max_position_embeddings")}
-    fields["rope_factor"] = _need(rope, "factor")
+    fields["rope_factor"] = factor = _need(rope, "factor")
+    _positive("factor", factor)
     original = rope.get("original_max_position_embeddings", raw.get("original_max_position_embeddings"))
     if original is None and kind == "yarn":
         raise ConfigError("original_max_position_embeddings is missing: YaRN needs the length before the extension")
     if original is None:
-        _positive("factor", fields["rope_factor"])
-        original = int(_need(raw, "max_position_embeddings") / fields["rope_factor"])
+        original = int(_need(raw, "max_position_embeddings") / factor)
     fields["original_max_positions"] = original
     if kind == "yarn":
         fields |= {"beta_fast": rope.get("beta_fast", 32.0), "beta_slow": rope.get("beta_slow", 1.0)}
         fields |= {"truncate": rope.get("truncate", True), "attention_factor": rope.get("attention_factor")}
+        if fields["attention_factor"] == 0.1 * math.log(factor) + 1.0:
+            fields["attention_factor"] = None  # the formula's own value
     return fields
+
+
+def _one_rope(raw: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
+    """The rotation's parameters, which must be the same for all layer types that the model has."""
+    if raw.get("rope_parameters") is not None and raw.get("rope_scaling") is not None:
+        raise ConfigError("rope_parameters and rope_scaling are both there: keep one")
+    local_theta = raw.get("rope_local_base_freq")
+    if raw.get("rope_parameters") is None and local_theta not in (None, raw.get("rope_theta")) and "local" in types:
+        raise ConfigError("rope_local_base_freq differs from rope_theta, but this model rotates all layers alike")
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise ConfigError(f"rope_parameters must be an object, not {rope!r}")
+    if not any(key in rope for key in _FROM_HF):
+        return rope
+    named = raw.get("layer_types") or [_TO_HF[kind] for kind in types]
+    entries = []
+    for key in dict.fromkeys(named):
+        if not isinstance(rope.get(key), dict):
+            raise ConfigError(f"rope_parameters has no entry for {key}, but layer_types names such layers")
+        entries.append(rope[key])
+    if any(entry != entries[0] for entry in entries):
+        raise ConfigError("rope_parameters differ between layer types, but this model rotates all layers alike")
+    if "truncate" in rope and entries[0].get("truncate", rope["truncate"]) != rope["truncate"]:
+        raise ConfigError("rope_parameters says truncate twice, and not the same: keep one")
+    return ({"truncate": rope["truncate"]} if "truncate" in rope else {}) | entries[0]
 
 
 def _need(raw: dict[str, Any], key: str) -> Any:

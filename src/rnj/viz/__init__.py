@@ -1,0 +1,26 @@
+"""Figures and steppers: `show` a figure, a `Stepper` to move, the `model_map`, and the followed token's `journey`.
+
+One file for each chapter's figures (norm.py, mlp.py, …) stands beside what they share: palette.py, figure.py,
+stepper.py, map.py and card.py.
+"""
+
+from rnj.viz.figure import NARROW, WIDE, Shown, grid, heading, label, limits, panels, show, vector_strip
+from rnj.viz.stepper import Choice, Frame, Slider, Stepper, sweep
+
+__all__ = [
+    "NARROW",
+    "WIDE",
+    "Choice",
+    "Frame",
+    "Shown",
+    "Slider",
+    "Stepper",
+    "grid",
+    "heading",
+    "label",
+    "limits",
+    "panels",
+    "show",
+    "sweep",
+    "vector_strip",
+]

@@ -1,0 +1,1 @@
+"""What the book compares with and experiments on: the model uses none of it."""

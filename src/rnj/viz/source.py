@@ -12,7 +12,7 @@ from IPython.display import Markdown
 
 
 def source(part: Callable[..., Any] | type) -> Markdown:
-    """The source of a function, method or class with its file and lines: what Python runs, read from the file itself."""
+    """The source of a function, method or class, with its file and lines, read from the file that Python runs."""
     lines, first = inspect.getsourcelines(part)
     file = Path(inspect.getsourcefile(part) or "")
     where = "/".join(("src", *file.parts[file.parts.index("rnj") :])) if "rnj" in file.parts else file.name

@@ -4,7 +4,9 @@ One file for each chapter's figures (norm.py, mlp.py, …) stands beside what th
 stepper.py, map.py and card.py.
 """
 
+from rnj.viz.card import journey, token_card
 from rnj.viz.figure import NARROW, WIDE, Shown, grid, heading, label, limits, panels, show, vector_strip
+from rnj.viz.map import model_map
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper, sweep
 
 __all__ = [
@@ -17,10 +19,13 @@ __all__ = [
     "Stepper",
     "grid",
     "heading",
+    "journey",
     "label",
     "limits",
+    "model_map",
     "panels",
     "show",
     "sweep",
+    "token_card",
     "vector_strip",
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ AXES = {  # the letters of a token's slice, by the last part of a tensor's name
     "heads": "N, H",
     "scores": "N, S",
     "weights": "N, S",
+    "allowed": "S",
     "gate": "F",
     "gate_act": "F",
     "up": "F",
@@ -39,18 +41,7 @@ AXES = {  # the letters of a token's slice, by the last part of a tensor's name
     "logits_raw": "V",
     "logits": "V",
 }
-CSS = """
-.rnj-card { background: var(--rnj-paper, #fff); color: var(--rnj-ink, #222); font-size: 0.92rem; line-height: 1.45; margin: 0.25rem 0 1rem; max-width: 44rem; overflow-x: auto; }
-.rnj-card .rnj-token { display: inline-block; font-weight: 700; padding: 0 0.4em; border: 1.5px solid var(--rnj-lit, #0a0a0a); border-radius: 4px; background: var(--rnj-glow, #ffdf80); white-space: pre; }
-.rnj-card code { font-size: 0.92em; color: inherit; background: none; border: 0; padding: 0; white-space: nowrap; }
-.rnj-card .rnj-quiet { color: var(--rnj-muted, #666); }
-.rnj-card .rnj-line { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0.15rem 1.1rem; margin: 0.15rem 0; }
-.rnj-card table { border-collapse: collapse; margin: 0.4rem 0 0; width: 100%; font-variant-numeric: tabular-nums; table-layout: auto; }
-.rnj-card th, .rnj-card td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; border: 0; border-bottom: 1px solid var(--rnj-faint, #e6e6e6); font-weight: normal; background: none; color: inherit; }
-.rnj-card thead th { color: var(--rnj-muted, #666); }
-.rnj-card .rnj-number { text-align: right; }
-.rnj-card svg { display: block; width: 7.5rem; height: 1.6rem; }
-"""
+CSS = Path(__file__).with_name("card.css").read_text(encoding="utf-8")
 
 
 class Card:
@@ -61,10 +52,9 @@ class Card:
         self.text = text
 
     def html(self) -> str:
-        style = sheet().replace("</style>", f"{CSS}</style>")
-        return (
-            f'<div class="rnj-card" tabindex="0" role="group" aria-label="The followed token">{style}{self.body}</div>'
-        )
+        style = sheet().replace("</style>", f"\n{CSS}</style>")
+        opening = '<div class="rnj-card" tabindex="0" role="group" aria-label="The followed token">'
+        return f"{opening}{style}{self.body}</div>"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/html": self.html(), "text/plain": self.text}
@@ -107,7 +97,7 @@ def journey(
     label: str | None = None,
     position: int | None = None,
 ) -> Card:
-    """The followed token at several points, in the order given: a table of name, shape, norm and a picture of its values."""
+    """The followed token at several points, in the order given: a table of names, shapes, norms and small pictures."""
     where = f"token {index}" + (f", position {position}" if position is not None else "")
     rows, lines = [], [f"{label or where}"]
     for name in names:
@@ -115,14 +105,16 @@ def journey(
         letters, sizes = _shape(name, vector)
         norm = shown(_norm(vector))
         rows.append(
-            f'<tr><th scope="row"><code>{html.escape(name)}</code></th><td>{letters} <span class="rnj-quiet">= {sizes}</span></td>'
+            f'<tr><th scope="row"><code>{html.escape(name)}</code></th>'
+            f'<td>{letters} <span class="rnj-quiet">= {sizes}</span></td>'
             f'<td class="rnj-number">{norm}</td><td>{_sparkline(vector)}</td></tr>'
         )
         lines.append(f"{name:32} {letters} = {sizes}  norm {norm}")
-    head = '<tr><th scope="col">tensor</th><th scope="col">shape</th><th scope="col" class="rnj-number">norm</th><th scope="col">values</th></tr>'
+    columns = [("tensor", ""), ("shape", ""), ("norm", ' class="rnj-number"'), ("values", "")]
+    head = "".join(f'<th scope="col"{look}>{word}</th>' for word, look in columns)
     body = (
         f'<p class="rnj-line">{_token(label, index)}<span class="rnj-quiet">{where}</span></p>'
-        f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
     return Card(body, "\n".join(lines))
 
@@ -159,15 +151,10 @@ def _sparkline(vector: Tensor, most: int = 48) -> str:
     if flat.numel() > most:  # the mean of equal stretches would hide the signs: take every n-th value
         flat = flat[torch.linspace(0, flat.numel() - 1, most).long()]
     top = float(flat.abs().max()) or 1.0 if flat.numel() else 1.0
-    paths = {POSITIVE: "", NEGATIVE: ""}
+    bars = {"positive": "", "negative": ""}
     for i, value in enumerate(flat.tolist()):
-        height = round(11 * abs(value) / top, 1)
-        paths[NEGATIVE if value < 0 else POSITIVE] += (
-            f"M{i * 2.5:g} 12v{height if value < 0 else -height:g}h1.8v{-height if value < 0 else height:g}z"
-        )
-    drawn = "".join(
-        f'<path style="fill:var(--rnj-{"negative" if colour == NEGATIVE else "positive"},{colour})" d="{d}"/>'
-        for colour, d in paths.items()
-        if d
-    )
+        height = round(-11 * value / top, 1)  # y counts down
+        bars["negative" if value < 0 else "positive"] += f"M{i * 2.5:g} 12v{height:g}h1.8v{-height:g}z"
+    colours = {"positive": POSITIVE, "negative": NEGATIVE}
+    drawn = "".join(f'<path style="fill:var(--rnj-{k},{colours[k]})" d="{d}"/>' for k, d in bars.items() if d)
     return f'<svg viewBox="0 0 120 24" aria-hidden="true" focusable="false">{drawn}</svg>'

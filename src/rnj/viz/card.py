@@ -73,7 +73,7 @@ def token_card(
 ) -> Card:
     """The followed token at one point: label, tensor name, shape of its slice, norm and first values.
 
-    trace: name → [B, T, …]; index: the token's place in row 0; position: its position in its document, where that differs.
+    trace: name → [B, T, …]; index: the token's place in row 0; position: its place in its document, where that differs.
     Raises KeyError for a name that is not in the trace, naming near ones.
     """
     vector = at_token(trace, name, index)
@@ -83,8 +83,8 @@ def token_card(
     letters, sizes = _shape(name, vector)
     norm = shown(_norm(vector))
     body = (
-        f'<p class="rnj-line">{_token(label, index)}<span class="rnj-quiet">{where}</span><code>{html.escape(name)}</code>'
-        f"<span>{letters} = {sizes}</span><span>norm <b>{norm}</b></span></p>"
+        f'<p class="rnj-line">{_token(label, index)}<span class="rnj-quiet">{where}</span>'
+        f"<code>{html.escape(name)}</code><span>{letters} = {sizes}</span><span>norm <b>{norm}</b></span></p>"
         f'<p class="rnj-line"><code>{first}{more}</code>{_sparkline(vector)}</p>'
     )
     return Card(body, f"{label or where}: {name} {letters} = {sizes}, norm {norm}, {first}{more}")
@@ -106,7 +106,7 @@ def journey(
         norm = shown(_norm(vector))
         rows.append(
             f'<tr><th scope="row"><code>{html.escape(name)}</code></th>'
-            f'<td>{letters} <span class="rnj-quiet">= {sizes}</span></td>'
+            f'<td><span class="rnj-whole">{letters}</span> <span class="rnj-whole rnj-quiet">{sizes}</span></td>'
             f'<td class="rnj-number">{norm}</td><td>{_sparkline(vector)}</td></tr>'
         )
         lines.append(f"{name:32} {letters} = {sizes}  norm {norm}")

@@ -354,7 +354,8 @@ def grid(
 ) -> None:
     """Draw a matrix [rows, columns], tensor or array, as cells, with its numbers where there is room.
 
-    colour: the hue of all cells, by share of vmax (a palette colour); None: slate above zero, red below.
+    colour: the hue of all cells, by share of vmax (a palette colour); None: slate above zero, red below. Where no
+    numbers are written, cells below zero are hollow, so that the sign never hangs on a colour.
     cell_colours: rows of hexes instead, for cells whose colour has a meaning (documents); the value is the strength.
     shown: bool [rows, columns]; where False the cell is FAINT and has no number (a mask's `allowed`).
     vmax: the value of full strength; by default the largest absolute value that is shown.
@@ -387,7 +388,7 @@ def grid(
                 continue
             hue, strength = palette.tint(values[i, j], top or 1.0, NUMBERED if spec else 1.0)
             hue = cell_colours[i][j] if cell_colours is not None else colour or hue
-            strokes.setdefault((hue, max(round(strength, 2), 0.07)), []).append((i, j))
+            strokes.setdefault((hue, max(round(25 * strength) / 25, 0.08)), []).append((i, j))
     gx, gy = gap * w, gap * h
     for (hue, strength), cells in strokes.items():
         boxes = [(x0 + w * j + gx, y0 + h * i + gy, w - 2 * gx, h - 2 * gy) for i, j in cells]
@@ -395,6 +396,11 @@ def grid(
         if over_glow and strength < 1:  # the glow must not mix into a cell's colour
             _boxes(ax, over_glow, palette.PAPER, 1.0)
         _boxes(ax, boxes, hue, strength)
+
+    negative = [(i, j) for i, j in np.argwhere(visible & (values < 0)) if not spec and cell_colours is None]
+    _boxes(
+        ax, [(x0 + w * (j + 0.34), y0 + h * (i + 0.34), 0.32 * w, 0.32 * h) for i, j in negative], palette.PAPER, 1.0
+    )
 
     if spec:
         for i in range(rows):
@@ -548,6 +554,8 @@ def _cell_points(ax: Axes, w: float, h: float) -> tuple[float, float]:
 
 def _boxes(ax: Axes, boxes: list[tuple[float, float, float, float]], colour: str, strength: float) -> None:
     """Many rectangles of one colour as one path: small files."""
+    if not boxes:
+        return
     points = [p for x, y, w, h in boxes for p in ((x, y), (x + w, y), (x + w, y + h), (x, y + h), (x, y))]
     codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY] * len(boxes)
     ax.add_patch(PathPatch(Outline(points, codes), facecolor=colour, alpha=strength, edgecolor="none", clip_on=False))

@@ -285,9 +285,9 @@ class Decoder:
     def _attention(self, layer: int, here: Place, x: Array, w: Weights) -> Array:
         config, layer_type = self.config, self.config.layer_types[layer]
         eps, group = config.norm_eps, config.n_heads // config.n_kv_heads
-        queries, keys, values = (heads_of(config, w[f"attn.{name}_proj.weight"] @ x) for name in ("q", "k", "v"))
-        queries = [rotate(config, rms_norm(q, w["attn.q_norm.weight"], eps), here.position) for q in queries]
-        keys = np.stack([rotate(config, rms_norm(k, w["attn.k_norm.weight"], eps), here.position) for k in keys])
+        q_heads, k_heads, values = (heads_of(config, w[f"attn.{name}_proj.weight"] @ x) for name in ("q", "k", "v"))
+        queries = [rotate(config, rms_norm(q, w["attn.q_norm.weight"], eps), here.position) for q in q_heads]
+        keys = np.stack([rotate(config, rms_norm(k, w["attn.k_norm.weight"], eps), here.position) for k in k_heads])
         kept = [*self.memory[layer], (here, keys, values)]
         if layer_type == "local":  # a block that this token may not look at, no later token may look at
             oldest = block_of(config, here) - config.lookback

@@ -38,7 +38,8 @@ def with_gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 def both(q_rows: Rows, k_rows: Rows, block_size: int | None, lookback: int = 1) -> tuple[list[Tensor], list[Tensor]]:
     """Output and gradients of the explicit and of the fast form on the same random heads."""
-    inputs = qkv(*q_rows.positions.shape, k_rows.positions.shape[1])
+    B, T = q_rows.positions.shape
+    inputs = qkv(B, T, k_rows.positions.shape[1])
     mask = allowed(q_rows, k_rows, block_size, lookback)
     explicit = with_gradients(attend_explicit(*inputs, mask, SCALE), inputs)
     fast = with_gradients(attend(*inputs, q_rows, k_rows, SCALE, block_size, lookback), inputs)
@@ -307,10 +308,10 @@ def test_inputs_stay_as_they_were(form: str, block_size: int | None) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype) -> None:
     rows = packed(3, 12, padding=2)
-    inputs = tuple(x.detach().to(dtype) for x in qkv(1, 17))
+    q, k, v = (x.detach().to(dtype) for x in qkv(1, 17))
     for block_size in (None, 4):
-        explicit = attend_explicit(*inputs, allowed(rows, rows, block_size), SCALE)
-        fast = attend(*inputs, rows, rows, SCALE, block_size)
+        explicit = attend_explicit(q, k, v, allowed(rows, rows, block_size), SCALE)
+        fast = attend(q, k, v, rows, rows, SCALE, block_size)
         assert explicit.dtype == fast.dtype == dtype
         assert largest_difference(explicit, fast) < 3e-2
 

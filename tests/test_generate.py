@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -137,7 +138,7 @@ def test_each_row_by_itself_and_inputs_stay() -> None:
 NEW = 25  # 5 blocks of TINY
 
 
-def model(**changes: object) -> Transformer:
+def model(**changes: Any) -> Transformer:
     """Blocks that outweigh the embedding: with a tied head a random model would else repeat its last token for ever."""
     built = any_model(**changes)
     with torch.no_grad():
@@ -221,7 +222,8 @@ def test_greedy_differs_with_the_context_before_it() -> None:
 
 # --- ends -------------------------------------------------------------------------------------------------------------
 
-SAMPLED = {"temperature": 1.0, "seed": 0}  # the same draws in each run, so rows can be compared token by token
+# The same draws in each run, so that rows can be compared token by token.
+SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 0}
 
 
 def cut(row: list[int], ends: list[int]) -> list[int]:

@@ -65,7 +65,8 @@ def test_parameters() -> None:
 
 
 def test_notes_are_what_was_computed() -> None:
-    made, x, trace = mlp(), random(2, 3, 6), {}
+    made, x = mlp(), random(2, 3, 6)
+    trace: dict[str, Tensor] = {}
     y = made(x, note=into(trace))
     assert list(trace) == ["gate", "gate_act", "up", "product", "out"]
     assert torch.equal(trace["gate"], made.gate_proj(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,8 +111,8 @@ def test_left_padding_and_defaults() -> None:
 
 # Every field that changes the arithmetic, the open ones of the published model among them. Rows are long enough, and
 # the original length short enough, that each of them shows.
-LONG_TURNS = {"original_max_positions": 400, "rope_theta": 300.0}
-FIELDS = {
+LONG_TURNS: dict[str, Any] = {"original_max_positions": 400, "rope_theta": 300.0}
+FIELDS: dict[str, dict[str, Any]] = {
     "eps": {"norm_eps": 1e-2},
     "query scalar": {"query_pre_attn_scalar": None},
     "no cap": {"final_logit_softcap": None},

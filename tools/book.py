@@ -1,7 +1,7 @@
-"""Build the site into _build/html: always from a clean _build, with warnings as errors, and then look at what came out.
+"""Build the site into _build/html: always from a clean _build, with warnings as errors, and look at what came out.
 
-A second run over an old _build would say that all is well where the first one failed, and a cache would not see that the
-package changed: so there is neither.
+A second run over an old _build would say that all is well where the first one failed, and a cache would not see that
+the package changed: so there is neither.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def toc_files(root: Path) -> list[str]:
 
 
 def faults(root: Path) -> list[str]:
-    """What is wrong with the built pages: one that is missing, one with a traceback, one with a message of the builder."""
+    """What is wrong with the built pages: missing, with a traceback, with a message of the builder."""
     found = []
     for name in toc_files(root):
         page = root / "_build" / "html" / f"{name}.html"

@@ -21,7 +21,8 @@ FLAGS = (
 )
 ADVICE = (
     "No Chromium was found and none could be installed, so the site cannot be tested. Install it (Debian, Ubuntu: "
-    "`apt-get install chromium`; elsewhere: `python -m playwright install --with-deps chromium`), or set CHROMIUM=/path/to/it."
+    "`apt-get install chromium`; elsewhere: `python -m playwright install --with-deps chromium`), "
+    "or set CHROMIUM=/path/to/it."
 )
 
 

@@ -1,6 +1,6 @@
 """Bring the notebooks into the form in which they are committed, or say what is not in it.
 
-No outputs, no execution counts; and as the second cell the one that fetches the package where it is not installed (Colab).
+No outputs, no execution counts; and, second, the cell that fetches the package where it is not installed (Colab).
 
     python tools/notebooks.py            say what is not as it should be; 1 if anything is
     python tools/notebooks.py --write    put it right

@@ -1,4 +1,7 @@
-"""Write site/static/palette.css from rnj.viz.palette, so that page and figures share their colours. Run after changing the palette."""
+"""Write site/static/palette.css from rnj.viz.palette, so that page and figures share their colours.
+
+To be run after the palette changed; a test says when.
+"""
 
 from pathlib import Path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ for _module in pkgutil.iter_modules(rnj.viz.__path__):
 STEPPERS = {f"{chapter}.{handle}": make for chapter, makers in REGISTERED.items() for handle, make in makers.items()}
 
 
+@functools.cache
 def by_name() -> dict[str, Stepper]:
     """The steppers by what stands in data-stepper."""
     return {stepper.name: stepper for stepper in (make() for make in STEPPERS.values())}

@@ -1,6 +1,7 @@
 """The form of the notebooks: what is in the file, before anything runs."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_one_title_and_steps_of_headings(notebook):
     assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
     assert levels[0] == 1 and levels.count(1) == 1
     assert not re.match(r"(chapter\s*)?\d", headings[0][1], flags=re.I), "the site numbers the chapters"
-    assert all(b - a <= 1 for a, b in zip(levels, levels[1:], strict=False))
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
 
 
 def test_cells_are_short(notebook):

@@ -1,5 +1,4 @@
-"""Each notebook runs: from any folder, each cell twice, without a network, in less than a minute; and its prose says what
-its cells say."""
+"""Each notebook runs from any folder, each cell twice, without a network, in under a minute; prose and cells agree."""
 
 import functools
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tests.book.reading import NAMES, NOTEBOOKS, code_cells, numerals, output_text, prose_numerals, read, source_numbers
+from tests.book.reading import NOTEBOOKS, code_cells, numerals, output_text, prose_numerals, read, source_numbers
 from tools.notebooks import SETUP_ID
 
 from rnj import facts

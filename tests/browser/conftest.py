@@ -20,6 +20,7 @@ from tools import browser as chromium
 SITE = ROOT / "_build" / "html"
 # The theme declares one constant in two scripts; the page works all the same.
 HARMLESS = ("Identifier 'THEBE_JS_URL' has already been declared",)
+READY = "[...document.querySelectorAll('.rnj-stepper')].every(e => e.dataset.ready === '1')"
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -69,9 +70,7 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
     """visit("book/index", width=360, scheme="dark") opens a page of the site; file=True opens it from the disk."""
     contexts: list[BrowserContext] = []
 
-    def go(
-        name: str, width: int = 1280, scheme: str = "light", file: bool = False, query: str = "", **more: object
-    ) -> Visit:
+    def go(name: str, width: int = 1280, scheme: str = "light", file: bool = False, query: str = "", **more) -> Visit:
         base = SITE.as_uri() if file else address
         height = 900 if width > 600 else 740
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **more)
@@ -107,7 +106,5 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
 
 def settle(page: Page) -> None:
     """Wait until the steppers are live and the formulas set."""
-    page.wait_for_function(
-        "[...document.querySelectorAll('.rnj-stepper')].every(e => e.dataset.ready === '1')", timeout=20_000
-    )
+    page.wait_for_function(READY, timeout=20_000)
     page.evaluate("window.MathJax?.startup?.promise ?? null")

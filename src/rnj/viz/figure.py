@@ -112,6 +112,8 @@ def svg(fig: Drawing, alt: str, prefix: str | None = None) -> str:
 
     prefix: what its ids begin with; by default a hash of the picture. A pyplot figure is closed.
     """
+    if isinstance(fig, str) and "max-width:" in fig[:400]:
+        return fig  # made here before
     if isinstance(fig, str):
         root = ET.fromstring(fig)
     else:
@@ -297,35 +299,30 @@ def panels(
 
 def clipped(fig: Figure) -> list[str]:
     """The texts of a matplotlib figure that reach over its edge: empty where all is well. For tests."""
-    canvas = FigureCanvasAgg(fig)
-    canvas.draw()
+    FigureCanvasAgg(fig)
+    fig.draw_without_rendering()
     edge = fig.bbox.padded(1.5)
+    unseen = {id(text) for ax in fig.axes for text in _unseen_tick_labels(ax)}
     found = []
-    for ax in fig.axes:
-        if not ax.axison:  # its tick labels are not drawn
-            ax.xaxis.set_visible(False)
-            ax.yaxis.set_visible(False)
     for text in fig.findobj(Text):
-        box = text.get_window_extent()
-        if not text.get_visible() or not text.get_text().strip() or not _drawn(text):
+        if not isinstance(text, Text) or id(text) in unseen or not text.get_visible() or not text.get_text().strip():
             continue
+        box = text.get_window_extent()
         if box.x0 < edge.x0 or box.x1 > edge.x1 or box.y0 < edge.y0 or box.y1 > edge.y1:
             found.append(text.get_text())
     return found
 
 
-def _drawn(text: Text) -> bool:
-    """False for the tick labels that matplotlib keeps but does not draw."""
-    ax = text.axes
-    if ax is None or not hasattr(ax, "xaxis"):
-        return True
-    ticks = [t for axis in (ax.xaxis, ax.yaxis) for tick in axis.get_major_ticks() for t in (tick.label1, tick.label2)]
-    if text not in ticks:
-        return True
-    shown_now = [t for axis in (ax.xaxis, ax.yaxis) for t in axis.get_ticklabels() if axis.get_visible()]
-    low, high = sorted(ax.get_xlim()), sorted(ax.get_ylim())
-    x, y = text.get_position()
-    return text in shown_now and (low[0] <= x <= low[1] or high[0] <= y <= high[1])
+def _unseen_tick_labels(ax: Axes) -> list[Text]:
+    """The tick labels that matplotlib keeps but does not draw: of axes that are off, and beyond the limits."""
+    found = []
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        slack = 1e-9 * (high - low)
+        for tick in axis.get_major_ticks():
+            if not ax.axison or not axis.get_visible() or not low - slack <= tick.get_loc() <= high + slack:
+                found += [tick.label1, tick.label2]
+    return found
 
 
 # The shapes that figures are made of. Grids count x to the right and y down, one unit a cell.

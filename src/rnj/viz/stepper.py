@@ -151,14 +151,14 @@ class Stepper:
         unknown = set(values) - set(self.start)
         if unknown:
             raise TypeError(f"{self.title!r} has no control {sorted(unknown)}")
-        made = self.draw(**(self.start | values))
+        return self._finish(self.draw(**(self.start | values)))
+
+    def _finish(self, made: Frame) -> Frame:
         if not isinstance(made, Frame):
             raise TypeError(f"draw of {self.title!r} must return a Frame, not {type(made).__name__}")
         numbers = {label: _plain(value) for label, value in made.numbers.items()}
         alt = made.alt or f"{self.title}. {made.text}".strip()
-        text = made.figure
-        if isinstance(text, Figure) or "data-rnj" not in text:
-            text = pictures.svg(made.figure, alt, prefix=self.name)
+        text = pictures.svg(made.figure, alt, prefix=self.name)
         return Frame(text, made.text, numbers, alt)
 
     def frames(self) -> list[Frame]:
@@ -186,7 +186,7 @@ class Stepper:
             ],
         }
         numbers = html.escape(json.dumps(_finite(opening.numbers)), quote=True)
-        controls = "".join(_control_html(c) for c in self.controls)
+        controls = "".join(_control_html(c, self.name) for c in self.controls)
         title, name = html.escape(self.title), html.escape(self.name, quote=True)
         picture = pictures.scroll_box("%s", str(opening.figure)) % f'<div class="rnj-picture">{opening.figure}</div>'
         style = pictures.sheet().replace("</style>", f"\n{CSS}</style>")
@@ -222,13 +222,13 @@ class Stepper:
                 trouble.value = f'<p class="rnj-error" role="alert">{html.escape(said)}</p>'
                 return
             trouble.value = ""
-            picture.value = f'<div class="rnj-figure">{style}<div class="rnj-scroll">{frame.figure}</div></div>'
-            words.value = f'<div class="rnj-stepper"><div class="rnj-readout">{readout(frame)}</div></div>'
+            picture.value = f'<div class="rnj-figure"><div class="rnj-scroll">{frame.figure}</div></div>'
+            words.value = f'<div class="rnj-readout">{readout(frame)}</div>'
 
         for control in self.controls:
             inputs[control.name].observe(redraw, "value")
         redraw()
-        box = W.VBox([W.HTML(f"<b>{html.escape(self.title)}</b>"), *rows, trouble, picture, words])
+        box = W.VBox([W.HTML(f"{style}<b>{html.escape(self.title)}</b>"), *rows, trouble, picture, words])
         box.inputs = inputs  # type: ignore[attr-defined]
         box.trouble = trouble  # type: ignore[attr-defined]
         box.picture = picture  # type: ignore[attr-defined]
@@ -257,7 +257,7 @@ def sweep(stepper: Stepper, distinct: float = 1.0, inside: bool = True) -> int:
         if inside and isinstance(raw.figure, Figure):
             over = pictures.clipped(raw.figure)
             assert not over, f"{stepper.name} {values}: text over the edge: {over}"
-        frame = stepper.frame(**values)
+        frame = stepper._finish(raw)
         labels = labels if labels is not None else set(frame.numbers)
         assert frame.numbers, f"{stepper.name} {values}: no numbers"
         assert set(frame.numbers) == labels, f"{stepper.name} {values}: other numbers: {sorted(frame.numbers)}"
@@ -294,11 +294,11 @@ def shown(value: Any) -> str:
 def readout(frame: Frame) -> str:
     """The text and the numbers of a frame as HTML."""
     text = f"<p>{html.escape(frame.text)}</p>" if frame.text else ""
-    pairs = "".join(
-        f"<div><dt>{html.escape(label)}</dt><dd>{html.escape(shown(value))}</dd></div>"
+    pairs = " ".join(
+        f'<span class="rnj-pair"><span>{html.escape(label)}</span> <b>{html.escape(shown(value))}</b></span>'
         for label, value in frame.numbers.items()
     )
-    return text + (f"<dl>{pairs}</dl>" if pairs else "")
+    return text + (f'<p class="rnj-numbers">{pairs}</p>' if pairs else "")
 
 
 def _plain(value: Any) -> Any:
@@ -344,8 +344,9 @@ def _js(value: Any) -> str:
     return text
 
 
-def _control_html(control: Control) -> str:
+def _control_html(control: Control, stepper: str) -> str:
     name, label = html.escape(control.name, quote=True), html.escape(control.label)
+    key = html.escape(f"{stepper}-{control.name}", quote=True)
     index = list(control.values).index(control.value)
     said = [html.escape(control.say(v)) for v in control.values]
     if isinstance(control, Slider):
@@ -353,8 +354,8 @@ def _control_html(control: Control) -> str:
         if control.play:
             play = f'<button type="button" class="rnj-play" data-play="{name}" data-ms="{control.ms}">Play</button>'
         return (
-            f'<div class="rnj-row"><label><span>{label}</span></label><span class="rnj-sliding">'
-            f'<input type="range" data-control="{name}" aria-label="{label}" min="0" max="{len(said) - 1}" step="1" '
+            f'<div class="rnj-row"><label for="{key}">{label}</label><span class="rnj-sliding">'
+            f'<input type="range" id="{key}" data-control="{name}" min="0" max="{len(said) - 1}" step="1" '
             f'value="{index}" aria-valuetext="{said[index]}">'
             f'<span class="rnj-value" aria-hidden="true">{said[index]}</span>{play}</span></div>'
         )
@@ -370,8 +371,8 @@ def _control_html(control: Control) -> str:
         )
     options = "".join(f'<option value="{i}"{" selected" * (i == index)}>{s}</option>' for i, s in enumerate(said))
     return (
-        f'<div class="rnj-row"><label><span>{label}</span></label>'
-        f'<select data-control="{name}" aria-label="{label}">{options}</select></div>'
+        f'<div class="rnj-row"><label for="{key}">{label}</label>'
+        f'<select id="{key}" data-control="{name}">{options}</select></div>'
     )
 
 

@@ -89,9 +89,7 @@ def elsewhere(tmp_path_factory):
 
 def of_notebooks(test):
     """One test for each notebook; those of one notebook in one worker, so that it runs once."""
-    marked = [
-        pytest.param(p, id=n, marks=pytest.mark.xdist_group(f"run-{n}")) for p, n in zip(NOTEBOOKS, NAMES, strict=True)
-    ]
+    marked = [pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(path.stem)) for path in NOTEBOOKS]
     return pytest.mark.parametrize("path", marked)(test)
 
 

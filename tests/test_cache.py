@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -127,6 +128,33 @@ def test_23_tokens_in_pieces(pieces: list[int]) -> None:
         cache.reset()
         logits = [built(piece, cache=cache, explicit=explicit) for piece in tokens.split(pieces, dim=1)]
         assert largest_difference(torch.cat(logits, 1), built(tokens)) < 2e-5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lookback": 0},
+        {"lookback": 1},
+        {"lookback": 3},
+        {"block_size": 1, "lookback": 1},
+        {"block_size": 1, "lookback": 0},
+        {"layer_types": ("local",) * 5},
+        {"layer_types": ("global",) * 5},
+    ],
+)
+@pytest.mark.parametrize("pieces", [[1] * 24, [7, 5, 1, 11], [2, 22]])
+def test_other_shapes_of_local_layers_in_pieces(changes: dict[str, Any], pieces: list[int]) -> None:
+    """Plain, packed and left-padded rows, past every edge; also with no global or no local layer at all."""
+    built = model(**changes)
+    tokens = random_tokens(1, 24)
+    for positions, segments in (packed_row(24), packed_row(8, 16), packed_row(21, left=3)):
+        cache = KVCache(built.config, max_length=24)
+        split = zip(*(x.split(pieces, dim=1) for x in (tokens, positions, segments)), strict=True)
+        logits = torch.cat([built(*piece, cache=cache) for piece in split], dim=1)
+        assert largest_difference(logits, built(tokens, positions, segments, explicit=True)) < 2e-5
+    cache = KVCache(built.config, max_length=24)
+    logits = torch.cat([built(piece, cache=cache) for piece in tokens.split(pieces, dim=1)], dim=1)
+    assert largest_difference(logits, built(tokens, explicit=True)) < 2e-5
 
 
 def test_a_cache_is_an_argument() -> None:

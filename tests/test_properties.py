@@ -16,7 +16,7 @@ from rnj.core_attention import Rows, allowed
 from rnj.text import left_pad
 from rnj.trace import into
 
-few = settings(deadline=None, max_examples=25)
+few = settings(deadline=None, max_examples=25, derandomize=True)
 C = TINY.block_size
 lengths = st.lists(st.integers(1, 22), min_size=1, max_size=4)
 seeds = st.integers(0, 1000)

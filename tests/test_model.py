@@ -249,9 +249,6 @@ def test_twice_is_the_same() -> None:
 
 def test_trains_after_it_was_used_for_inference() -> None:
     """Tables made under inference_mode must not stand in the way of autograd."""
-    from rnj.yarn import inv_freq
-
-    inv_freq.cache_clear()
     built, tokens = model(), random_tokens(1, 9)
     with torch.inference_mode():
         built(tokens)

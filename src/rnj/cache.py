@@ -28,6 +28,7 @@ class KVCache:
 
     keys, values: a list over layers of [B, capacity, K, H]. Keys are kept rotated: each was turned by its own position.
     A local layer drops a whole block when the first token of a new block arrives.
+    Keys and values are kept without their gradients.
     A forward pass calls `begin`, each layer `extend`, and then `end`. A pass that was broken off between the two leaves
     the cache unusable, and the next `begin` says so.
     """
@@ -72,6 +73,11 @@ class KVCache:
         """The column of the first token that this layer holds."""
         return self._layers[self.config.layer_types[layer]].first
 
+    def places(self) -> Rows:
+        """Where every token seen so far stands, [B, length]."""
+        layers = self._layers["global"]
+        return Rows(*layers.places[:, :, : layers.held].unbind())
+
     def next_rows(self, length: int) -> Rows:
         """Where the next tokens stand if each row goes on in its document."""
         if self._plain:
@@ -89,13 +95,11 @@ class KVCache:
 
     def begin(self, rows: Rows) -> None:
         """Make room for new tokens that stand at `rows`. Raises CacheFull before anything changes."""
-        batch, T = rows.positions.shape
+        T = rows.positions.shape[1]
         if self._open:
             raise RuntimeError(
                 "the last forward pass with this cache was broken off: reset() it and feed the tokens again"
             )
-        if batch != self.batch:
-            raise ValueError(f"the cache was made for a batch of {self.batch}, not {batch}")
         if self.length + T > self.max_length:
             raise CacheFull(
                 f"the cache holds {self.length} of {self.max_length} tokens and {T} more do not fit: "

@@ -6,7 +6,7 @@ gradients on scaled_dot_product_attention and never holds a T × T mask or score
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -56,26 +56,12 @@ class Rows:
     segments: Int[Tensor, "B T"]
     block_pos: Int[Tensor, "B T"]
     start: int | None = None
-    _grids: dict[int, tuple[Tensor, int]] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def plain(batch: int, length: int, start: int = 0, device: torch.device | str | None = None) -> Rows:
         """One unpadded document a row, from position `start` on."""
         positions = torch.arange(start, start + length, device=device).expand(batch, -1)  # [B, T]
         return Rows(positions, torch.ones_like(positions), positions, start)
-
-    def grid(self, block_size: int) -> tuple[Int[Tensor, "B T"], int]:
-        """A place in a grid of blocks for each token, and the number of blocks. Kept: all local layers share it.
-
-        A new block starts where the row, the document or the block changes, so that no block mixes two of them.
-        """
-        if block_size not in self._grids:
-            here = torch.stack([self.segments, self.block_pos // block_size])  # [2, B, T]
-            new = torch.ones_like(self.segments, dtype=torch.bool)  # [B, T]
-            new[:, 1:] = (here[..., 1:] != here[..., :-1]).any(0)
-            block = (new.flatten().cumsum(0) - 1).view_as(new)  # [B, T]
-            self._grids[block_size] = block * block_size + self.block_pos % block_size, int(block[-1, -1]) + 1
-        return self._grids[block_size]
 
 
 def allowed(q_rows: Rows, k_rows: Rows, block_size: int | None = None, lookback: int = 1) -> Bool[Tensor, "B T S"]:
@@ -132,26 +118,23 @@ def attend(
     """The same as `attend_explicit` under `allowed(q_rows, k_rows, …)`. The queries are the last T of the S keys.
 
     A global layer uses the causal kernel where rows are plain, else a mask [B, T, S]. A local layer works block by
-    block: its largest mask or score matrix has T · (lookback + 1) · C entries a head.
+    block: its largest mask or score matrix has T · (lookback + 1) · C entries a head, one C more in packed rows.
     """
     T, S = q.shape[1], k.shape[1]
+    if k_rows.start is not None and (block_size is None or _first_is_seen(k_rows, S, block_size, lookback)):
+        if T == S:
+            return _sdpa(q, k, v, scale, is_causal=True)
+        if T == 1:
+            return _sdpa(q, k, v, scale)  # one query that sees every key
     if block_size is not None and block_size < T:
         if k_rows.start == 0 and T == S:
             return _attend_plain_blocks(q, k, v, scale, block_size, lookback)
-        return _attend_blocks(q, k, v, k_rows, scale, block_size, lookback)
-    if k_rows.start is not None and T == S:  # within one block, or global: causal is all there is
-        return _sdpa(q, k, v, scale, is_causal=True)
-    if (
-        k_rows.start is not None
-        and T == 1
-        and (block_size is None or _starts_in_sight(k_rows, S, block_size, lookback))
-    ):
-        return _sdpa(q, k, v, scale)  # one query that sees every key
+        return _attend_blocks(q, k, v, q_rows, k_rows, scale, block_size, lookback)
     return _sdpa_masked(q, k, v, allowed(q_rows, k_rows, block_size, lookback), scale)
 
 
-def _starts_in_sight(k_rows: Rows, S: int, block_size: int, lookback: int) -> bool:
-    """Whether the last position of plain rows sees the first."""
+def _first_is_seen(k_rows: Rows, S: int, block_size: int, lookback: int) -> bool:
+    """Whether the last position of plain rows sees the first, so that causal is all there is."""
     assert k_rows.start is not None
     return (k_rows.start + S - 1) // block_size - k_rows.start // block_size <= lookback
 
@@ -181,16 +164,11 @@ def _attend_plain_blocks(q: Tensor, k: Tensor, v: Tensor, scale: float, block_si
     """Local attention on whole unpadded rows: the first span is causal; each later block sees the span that it ends."""
     B, T, N, H = q.shape
     span = (lookback + 1) * block_size
-    head = _sdpa(q[:, :span], k[:, :span], v[:, :span], scale, is_causal=True)  # [B, ≤ span, N, H]
-    if span >= T:
-        return head
-    short = -T % block_size  # the last block is filled up with keys that no query of it sees
-    q, k, v = (F.pad(x, (0, 0, 0, 0, 0, short)) for x in (q, k, v))  # [B, nC, …]
-    n = (T + short) // block_size - lookback - 1  # blocks after the first span
+    head = _sdpa(q[:, :span], k[:, :span], v[:, :span], scale, is_causal=True)  # [B, span, N, H]
+    n = -(-T // block_size) - lookback - 1  # blocks after the first span
+    q, k, v = (_pad(x, 0, -T % block_size) for x in (q, k, v))  # the last block is filled up: no query sees the filling
     q = q[:, span:].reshape(B * n, block_size, N, H)  # [B·n, C, N, H]
-    k, v = (
-        x[:, block_size:].unfold(1, span, block_size).permute(0, 1, 4, 2, 3).flatten(0, 1) for x in (k, v)
-    )  # [B·n, span, K, H]
+    k, v = (_spans(x[:, block_size:], span, block_size) for x in (k, v))  # [B·n, span, K, H]
     own = torch.ones(block_size, block_size, dtype=torch.bool, device=q.device).tril()  # [C, C]
     mask = F.pad(own, (span - block_size, 0), value=True)[None, None]  # [1, 1, C, span], shared by all blocks
     tail = _sdpa(q, k, v, scale, mask).reshape(B, n * block_size, N, H)
@@ -198,28 +176,34 @@ def _attend_plain_blocks(q: Tensor, k: Tensor, v: Tensor, scale: float, block_si
 
 
 def _attend_blocks(
-    q: Tensor, k: Tensor, v: Tensor, k_rows: Rows, scale: float, block_size: int, lookback: int
+    q: Tensor, k: Tensor, v: Tensor, q_rows: Rows, k_rows: Rows, scale: float, block_size: int, lookback: int
 ) -> Tensor:
-    """Local attention on any rows (packed, padded, continued): a grid of blocks that restarts with each document."""
-    B, T = q.shape[:2]
-    slot, n = k_rows.grid(block_size)  # [B, S]
+    """Local attention on any rows (packed, padded, continued), C columns of queries at a time.
 
-    def lay(x: Tensor) -> Tensor:  # [B, T or S, …] -> [n, C, …], zeros where no token stands
-        empty = x.new_zeros(n * block_size, *x.shape[2:])
-        places = slot[:, slot.shape[1] - x.shape[1] :].flatten()
-        return empty.index_copy(0, places, x.flatten(0, 1)).view(n, block_size, *x.shape[2:])
+    A document's tokens stand side by side, so all that a query may see lies less than (lookback + 1) · C columns back.
+    """
+    B, T, N, H = q.shape
+    back, more, filling = (lookback + 1) * block_size, k.shape[1] - T, -T % block_size
 
-    def with_earlier(x: Tensor) -> Tensor:  # [n, C, …] -> [n, (lookback + 1) · C, …]
-        shifted = [
-            torch.cat([x.new_zeros(min(s, n), *x.shape[1:]), x[: max(n - s, 0)]]) for s in range(lookback, 0, -1)
-        ]
-        return torch.cat([*shifted, x], dim=1)
+    def queries(x: Tensor) -> Tensor:  # [B, T, …] -> [B·n, C, …]
+        return _spans(_pad(x, 0, filling), block_size, block_size)
 
-    row = torch.arange(B, device=q.device)[:, None]
-    document = torch.where(k_rows.segments == 0, 0, k_rows.segments * B + row)  # [B, S], no two rows share one
-    places = [lay(document), lay(k_rows.positions), lay(k_rows.block_pos)]  # [n, C] each
-    q_at = Rows(places[1], places[0], places[2])
-    k_at = Rows(*(with_earlier(places[i]) for i in (1, 0, 2)))
-    mask = allowed(q_at, k_at, block_size, lookback)  # [n, C, span]
-    out = _sdpa_masked(lay(q), with_earlier(lay(k)), with_earlier(lay(v)), mask, scale)  # [n, C, N, H]
-    return out.flatten(0, 1)[slot[:, slot.shape[1] - T :]]  # [B, T, N, H]
+    def keys(x: Tensor) -> Tensor:  # [B, S, …] -> [B·n, back + C, …]
+        x = _pad(x[:, max(0, more - back) :], max(0, back - more), filling)
+        return _spans(x, back + block_size, block_size)
+
+    q_at = Rows(queries(q_rows.positions), queries(q_rows.segments), queries(q_rows.block_pos))
+    k_at = Rows(keys(k_rows.positions), keys(k_rows.segments), keys(k_rows.block_pos))  # the filling is segment 0
+    mask = allowed(q_at, k_at, block_size, lookback)  # [B·n, C, back + C]
+    out = _sdpa_masked(queries(q), keys(k), keys(v), mask, scale)  # [B·n, C, N, H]
+    return out.reshape(B, T + filling, N, H)[:, :T]
+
+
+def _pad(x: Tensor, before: int, after: int) -> Tensor:
+    """Zeros before and after along axis 1."""
+    return F.pad(x, (0, 0) * (x.ndim - 2) + (before, after))
+
+
+def _spans(x: Tensor, width: int, step: int) -> Tensor:
+    """Pieces of `width` along axis 1, one every `step`: [B, S, …] -> [B·n, width, …]."""
+    return x.unfold(1, width, step).movedim(-1, 2).flatten(0, 1)

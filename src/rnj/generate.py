@@ -41,7 +41,7 @@ def probabilities(
     if top_k is not None and top_k < p.shape[-1]:
         p[..., top_k:] = 0
         p = p / p.sum(-1, keepdim=True)
-    if top_p is not None:
+    if top_p is not None and top_p < 1:  # 1 keeps all: a float32 sum may pass 1 before the last token
         p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0)
         p = p / p.sum(-1, keepdim=True)
     return torch.zeros_like(p).scatter(-1, order, p)
@@ -56,12 +56,13 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-    end_ids: Sequence[int] | None = None,
+    end_ids: Sequence[int] | int | None = None,
     progress: bool = False,
 ) -> list[list[int]]:
     """New tokens for each prompt (lists of ids, any lengths), each up to and with its first end token.
 
-    Prompts are left-padded into one batch; a row that has ended waits for the others. end_ids: config.eos_ids if None.
+    Prompts are left-padded into one batch; a row that has ended waits for the others. end_ids: one or
+    several, config.eos_ids if None.
     seed: makes sampling repeatable. Only the last position is projected to the vocabulary.
     """
     config, device = model.config, model.embed.weight.device
@@ -74,7 +75,8 @@ def generate(
         raise ValueError(
             f"{longest} prompt tokens and {max_new_tokens} new ones pass the context of {config.max_positions}"
         )
-    ends = torch.tensor(list(config.eos_ids if end_ids is None else end_ids), dtype=torch.int64, device=device)
+    end_ids = config.eos_ids if end_ids is None else (end_ids,) if isinstance(end_ids, int) else end_ids
+    ends = torch.tensor(list(end_ids), dtype=torch.int64, device=device)
     generator = torch.Generator(device)
     generator.manual_seed(seed) if seed is not None else generator.seed()
     probabilities(torch.zeros(1), temperature, top_k, top_p)  # refuses bad settings before the model runs

@@ -135,6 +135,11 @@ class Transformer(nn.Module):
     def _rows(self, tokens: Tensor, positions: Tensor | None, segments: Tensor | None, cache: KVCache | None) -> Rows:
         """Where the tokens stand; what was not given is made up."""
         B, T = tokens.shape
+        if cache is not None and cache.batch != B:
+            raise ValueError(f"the cache was made for a batch of {cache.batch}, not {B}")
+        for name, given in (("positions", positions), ("segments", segments)):
+            if given is not None and given.shape != tokens.shape:
+                raise ValueError(f"{name} must be {list(tokens.shape)} like the tokens, not {list(given.shape)}")
         seen = 0 if cache is None else cache.length
         if positions is None and segments is None:
             rows = Rows.plain(B, T, device=tokens.device) if cache is None else cache.next_rows(T)
@@ -145,13 +150,9 @@ class Transformer(nn.Module):
                 positions = _restarting(segments)
             if segments is None:
                 segments = torch.ones_like(positions)
-            for name, given in (("positions", positions), ("segments", segments)):
-                if given.shape != tokens.shape:
-                    raise ValueError(f"{name} must be {list(tokens.shape)} like the tokens, not {list(given.shape)}")
             columns = torch.arange(seen, seen + T, device=tokens.device).expand(B, T)
-            by_row = self.config.block_origin == "row"
-            rows = Rows(positions, segments, columns if by_row else positions)
-            _check_rising(rows)
+            rows = Rows(positions, segments, columns if self.config.block_origin == "row" else positions)
+            _check_documents(rows, cache)
         if tokens.device.type != "meta":
             last = seen + T - 1 if rows.start is not None else int(rows.positions.max())
             if last >= self.config.max_positions:
@@ -171,11 +172,24 @@ def _restarting(segments: Tensor) -> Tensor:
     return columns - starts
 
 
-def _check_rising(rows: Rows) -> None:
-    """Within a document positions must rise from column to column: masks and blocks rely on it."""
-    same = (rows.segments[:, 1:] == rows.segments[:, :-1]) & (rows.segments[:, 1:] != 0)
-    if bool((same & (rows.positions[:, 1:] <= rows.positions[:, :-1])).any()):
+def _check_documents(rows: Rows, cache: KVCache | None) -> None:
+    """A document's tokens stand side by side and its positions rise: masks and blocks rely on both."""
+    positions, segments = rows.positions, rows.segments
+    if cache is not None:
+        before = cache.places()
+        positions = torch.cat([before.positions, positions], dim=1)  # [B, S]
+        segments = torch.cat([before.segments, segments], dim=1)
+    same = segments[:, 1:] == segments[:, :-1]
+    real = segments[:, 1:] != 0
+    if bool((same & real & (positions[:, 1:] <= positions[:, :-1])).any()):
         raise ValueError("positions must rise within a document: give each document its own segment")
+    if bool((positions < 0).any()) or bool((segments < 0).any()):
+        raise ValueError("positions and segments must not be negative")
+    ordered = segments.sort(dim=1).values
+    runs = (~same & real).sum(1) + (segments[:, 0] != 0)  # [B]
+    documents = ((ordered[:, 1:] != ordered[:, :-1]) & (ordered[:, 1:] != 0)).sum(1) + (ordered[:, 0] != 0)
+    if bool((runs != documents).any()):
+        raise ValueError("segments: a document comes back after another one; give each stretch its own segment")
 
 
 def loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:

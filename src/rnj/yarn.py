@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -41,8 +40,7 @@ def ramp(config: Config) -> Float[Tensor, "H/2"]:
     return 1 - ((pairs - low) / (high - low)).clamp(0, 1)  # [H/2]
 
 
-@lru_cache(maxsize=64)
-def inv_freq(config: Config, device: torch.device | str | None = None) -> Float[Tensor, "H/2"]:
+def inv_freq(config: Config, device: torch.device | str = "cpu") -> Float[Tensor, "H/2"]:
     """Radians that each pair turns in one position. float32 whatever the model's dtype, [H/2].
 
     Not a buffer of a module, so that `module.bfloat16()` cannot round it.
@@ -55,11 +53,11 @@ def inv_freq(config: Config, device: torch.device | str | None = None) -> Float[
         if config.rope_type == "default":
             frequency = plain
         elif config.rope_type == "linear":
-            frequency = slowed
+            frequency = plain / config.rope_factor
         else:
             keep = ramp(config)
             frequency = slowed * (1 - keep) + plain * keep  # [H/2]
-    return frequency.to(device) if device is not None else frequency
+    return frequency.to(device)
 
 
 def angles(positions: Int[Tensor, "B T"], config: Config) -> Float[Tensor, "B T H/2"]:

@@ -209,7 +209,7 @@ def masks_figure(masks: dict[str, Tensor], segments: Tensor, block_size: int, li
             mask_cells(ax, mask, segments, lit)
             label(ax, T + 0.5, lit + 0.5, f"{int(mask[lit].sum())} keys", INK, lit=True)
             heading(ax, *words[name])
-    counts = ", ".join(f"{words[name][0]} {int(mask[lit].sum())}" for name, mask in masks.items())
+    counts = ", ".join(f"{words[name][0]}: {int(mask[lit].sum())}" for name, mask in masks.items())
     alt = f"Four masks of {T} queries by {T} keys. Keys that query {lit} sees: {counts}."
     return show(wide, alt, narrow=narrow)
 
@@ -428,39 +428,41 @@ def saturation_figure(
     dims: Sequence[int], plain: Sequence[Saturation], scaled: Sequence[Saturation], keys: int
 ) -> Shown:
     """Variance of the scores, largest weight and size of the softmax's Jacobian by head size, with and without root."""
-    fig, axes = panels(5.0, 6.6, 3, 1, bare=False, left=0.11, right=0.74, top=0.93, bottom=0.07, hspace=0.62)
+    wide, axes = panels(5.0, 6.6, 3, 1, bare=False, left=0.11, right=0.8, top=0.93, bottom=0.07, hspace=0.62)
+    narrow, more = panels(NARROW, 6.6, 3, 1, bare=False, left=0.14, right=0.77, top=0.93, bottom=0.07, hspace=0.62)
     rows: list[tuple[str, str, Callable[[Saturation], float]]] = [
         ("Variance of a score", "standard normal q and k", lambda s: s.variance),
         ("Largest weight", f"among {keys} keys; 1 is saturated", lambda s: s.largest_weight),
-        ("Size of the softmax's gradient", "root of the sum of squares of its Jacobian", lambda s: s.gradient),
+        ("Size of the softmax’s gradient", "root of its Jacobian’s sum of squares", lambda s: s.gradient),
     ]
-    for ax, (title, below, read) in zip(axes, rows, strict=True):
-        for stats, colour, style, name in (
-            (plain, NEGATIVE, (0, (4, 2)), "q · k"),
-            (scaled, POSITIVE, "-", "q · k / √d"),
-        ):
-            values = [read(s) for s in stats]
-            ax.plot(dims, values, color=colour, ls=style, marker="o", ms=2.5)
-            end_label(
-                ax, dims[-1], values[-1], f"{name}  {values[-1]:{',.0f' if values[-1] >= 100 else '.3g'}}", colour
-            )
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(dims[::2], [f"{d:,}" for d in dims[::2]])
-        ax.minorticks_off()
-        heading(ax, title, below)
-    axes[0].set_yscale("log", base=2)
-    axes[0].set_yticks([1, 32, 1024], ["1", "32", "1,024"])
-    axes[0].minorticks_off()
-    axes[1].set_ylim(0, 1.05)
-    axes[2].set_ylim(0, None)
-    axes[2].set_xlabel("d, the size of a head")
+    for column in (axes, more):
+        for ax, (title, below, read) in zip(column, rows, strict=True):
+            for stats, colour, style, name in (
+                (plain, NEGATIVE, (0, (4, 2)), "q · k"),
+                (scaled, POSITIVE, "-", "q · k / √d"),
+            ):
+                values = [read(s) for s in stats]
+                ax.plot(dims, values, color=colour, ls=style, marker="o", ms=2.5)
+                last = f"{values[-1]:{',.0f' if values[-1] >= 100 else '.3g'}}"
+                end_label(ax, dims[-1], values[-1], f"{name}\n{last}", colour)
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(dims[::2], [f"{d:,}" for d in dims[::2]])
+            ax.minorticks_off()
+            heading(ax, title, below)
+        column[0].set_yscale("log", base=2)
+        column[0].set_ylim(0.35, None)
+        column[0].set_yticks([1, 32, 1024], ["1", "32", "1,024"])
+        column[0].minorticks_off()
+        column[1].set_ylim(0, 1.05)
+        column[2].set_ylim(0, None)
+        column[2].set_xlabel("d, the size of a head")
     a, b = plain[-1], scaled[-1]
     alt = (
         f"Three curves by head size, up to {dims[-1]:,}. Undivided scores: variance {a.variance:,.0f}, largest weight "
         f"{a.largest_weight:.2f}, gradient {a.gradient:.3f}. Divided by the root: {b.variance:.2f}, "
         f"{b.largest_weight:.2f}, {b.gradient:.3f}, all level."
     )
-    return show(fig, alt)
+    return show(wide, alt, narrow=narrow)
 
 
 # Memory --------------------------------------------------------------------------------------------------------------
@@ -473,30 +475,31 @@ def memory_figure(lengths: Sequence[int], curves: dict[str, Sequence[int]], poin
         "local": (LOCAL, "all scores,\na local layer"),
         "tile": (POSITIVE, "one step\nover tiles"),
     }
-    fig, ax = panels(5.4, 3.6, bare=False, left=0.13, right=0.74, top=0.86, bottom=0.12)
-    for name, values in curves.items():
-        colour, text = look[name]
-        ax.plot(lengths, values, color=colour)
-        end_label(ax, lengths[-1], values[-1], f"{text}\n{bytes_text(values[-1])}", colour)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log", base=10)
-    ax.set_xticks(
-        [lengths[0], point[0], 32_768, lengths[-1]], [f"{n:,}" for n in (lengths[0], point[0], 32_768, lengths[-1])]
-    )
-    ticks = [10**5, 10**6, 10**7, 10**8, 10**9, 10**10]
-    ax.set_yticks(ticks, ["100 kB", "1 MB", "10 MB", "100 MB", "1 GB", "10 GB"])
-    ax.minorticks_off()
-    ax.set_ylim(3e4, None)
-    ax.set_xlabel("tokens")
-    ax.plot(*point, "o", color=LIT, ms=5, zorder=5)
-    ax.annotate(
-        f"{bytes_text(point[1])}", point, (-7, 6), textcoords="offset points", ha="right", weight="bold", color=LIT
-    )
-    heading(ax, "Scores of one head, bytes", "bfloat16; the tile's sums in float32")
+    wide, left = panels(5.4, 3.6, bare=False, left=0.13, right=0.76, top=0.86, bottom=0.12)
+    narrow, right = panels(NARROW, 3.6, bare=False, left=0.19, right=0.68, top=0.86, bottom=0.12)
+    for ax in (left, right):
+        for name, values in curves.items():
+            colour, text = look[name]
+            ax.plot(lengths, values, color=colour)
+            end_label(ax, lengths[-1], values[-1], f"{text}\n{bytes_text(values[-1])}", colour)
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log", base=10)
+        ticks = [lengths[0], point[0], *([32_768] if ax is left else []), lengths[-1]]
+        ax.set_xticks(ticks, [f"{n:,}" for n in ticks])
+        marks = [10**5, 10**6, 10**7, 10**8, 10**9, 10**10]
+        ax.set_yticks(marks, ["100 kB", "1 MB", "10 MB", "100 MB", "1 GB", "10 GB"])
+        ax.minorticks_off()
+        ax.set_ylim(3e4, 5e11)
+        ax.set_xlabel("tokens")
+        ax.plot(*point, "o", color=LIT, ms=5, zorder=5)
+        ax.annotate(
+            bytes_text(point[1]), point, (-7, 6), textcoords="offset points", ha="right", weight="bold", color=LIT
+        )
+        heading(ax, "Scores of one head, bytes", "bfloat16; the tile’s sums in float32")
     alt = f"Bytes by length, logarithmic. At {lengths[-1]:,} tokens: " + ", ".join(
         f"{look[name][1]} {bytes_text(v[-1])}".replace("\n", " ") for name, v in curves.items()
     )
-    return show(fig, alt + f". At {point[0]:,} tokens all scores take {bytes_text(point[1])}.")
+    return show(wide, alt + f". At {point[0]:,} tokens all scores take {bytes_text(point[1])}.", narrow=narrow)
 
 
 def bytes_text(count: int) -> str:
@@ -522,12 +525,12 @@ def row_stepper(block_size: int = 2) -> Stepper:
 
     def draw(query: int, layer: str) -> Frame:
         mask = masks[layer]
-        fig, ax = panels(4.3, 4.5, left=0.0, right=1.0, top=1.0, bottom=0.0)
-        limits(ax, -4.3, T + 3.4, -5.2, T + 0.4)
+        fig, ax = panels(3.5, 3.35, left=0.0, right=1.0, top=1.0, bottom=0.0)
+        limits(ax, -4.5, T + 3.6, -5.6, T + 0.4)
         label(
             ax,
-            -4.1,
-            -4.6,
+            -4.3,
+            -5.0,
             layer[0].upper() + layer[1:],
             GLOBAL if layer == "global" else LOCAL,
             fontsize=10,
@@ -577,9 +580,9 @@ def window_stepper(length: int = 32, block_size: int = 4) -> Stepper:
     def draw(query: int, layer: str) -> Frame:
         mask = masks[layer]
         counts = mask.sum(-1)  # [T]
-        fig, ax = panels(4.3, 5.2, left=0.0, right=1.0, top=0.94, bottom=0.0)
+        fig, ax = panels(3.5, 4.3, left=0.0, right=1.0, top=0.94, bottom=0.0)
         high, floor = 2 * block_size, length + 4.6 + 2 * block_size
-        limits(ax, -0.6, length + 5.2, -0.2, floor + 0.4)
+        limits(ax, -0.4, length + 6.2, -0.2, floor + 0.4)
         mask_cells(ax, mask, rows.segments[0], query)
         edges = range(0, length + 1, block_size)
         xs = [x for e in edges for x in (e, e, math.nan)]
@@ -623,7 +626,7 @@ def long_stepper(config: Config = RNJ_1_5, length: int = 32_768) -> Stepper:
     def draw(position: int, layer: str) -> Frame:
         first = accounting.first_visible(config, position, layer)
         keys = accounting.visible_keys(config, position, layer)
-        fig, ax = panels(4.3, 3.75, left=0.14, right=0.86, top=0.92, bottom=0.07)
+        fig, ax = panels(3.5, 3.1, left=0.155, right=0.85, top=0.915, bottom=0.08)
         _to_scale(ax, config, length, layer, axis_names=False)
         heading(ax, f"A {layer} layer", None, KIND[layer])
         high = length / 80  # the query's row is drawn thicker than it is
@@ -675,7 +678,7 @@ def online_stepper(
             read[part] = True
         now = parts[order][tiles_read - 1] if tiles_read else None
         fig = _online(state, scores, mask & read, now, final, labels, segments, top)
-        label(fig.axes[0], -2.4, -2.9, "read →" if order == "first to last" else "← read", INK)
+        label(fig.axes[0], -4.2, -0.9, "read ↓" if order == "first to last" else "read ↑", INK)
         error = float((state.output()[0] - final).abs().max())
         kept = float(torch.exp(before.maximum - state.maximum)[0]) if before.total[0] > 0 else None
         if tiles_read == 0:
@@ -719,50 +722,40 @@ def _online(
     top: float,
 ) -> Figure:
     S, H = scores.shape[0], final.shape[0]
-    fig, ax = panels(5.0, 4.6, left=0.0, right=1.0, top=1.0, bottom=0.0)
-    limits(ax, -2.6, S + 0.3, -3.6, 13.6)
+    fig, ax = panels(3.5, 4.5, left=0.0, right=1.0, top=1.0, bottom=0.0)
+    limits(ax, -4.4, 16.2, -2.1, S + 8.4)
     for j, text in enumerate(labels):
         hidden = not bool(torch.isfinite(scores[j]))
         colour = MUTED if hidden else document(int(segments[j]))
-        label(ax, j + 0.5, -0.3, text, colour, ha="center", va="bottom", rotation=90, alpha=0.5 if hidden else 1.0)
+        label(ax, -0.3, j + 0.5, text, colour, ha="right", alpha=0.5 if hidden else 1.0, fontsize=8)
     shown = torch.where(seen, scores, torch.zeros(()))
     limit = float(scores[torch.isfinite(scores)].abs().max())
-    grid(ax, shown[None], shown=seen[None], vmax=limit, numbers=".1f", fontsize=7, fit=False)
-    label(ax, -0.3, 0.5, "scores", ha="right")
+    grid(ax, shown[:, None], shown=seen[:, None], vmax=limit, numbers=".2f", fontsize=7.5, fit=False, cell=(2.6, 1))
     if now is not None:
-        lit_box(ax, now.start, 0, now.stop - now.start, 1)
-    m, base, high = float(state.maximum[0]), 5.6, 3.0
-    ax.plot([0, S], [base, base], color=MUTED, lw=0.6)
+        lit_box(ax, 0, now.start, 2.6, now.stop - now.start)
+    m, base, wide = float(state.maximum[0]), 3.3, 10.0
+    said = "−∞" if not math.isfinite(m) else number(m, ".3f")
+    label(ax, 1.3, -0.9, "score s", MUTED, ha="center")
+    label(ax, base, -0.9, "exp(s − m)", MUTED)
+    ax.plot([base, base], [0, S], color=MUTED, lw=0.6)
     terms = torch.exp(scores - m) if math.isfinite(m) else torch.zeros(S)
-    boxes = [(j + 0.15, base - high * float(terms[j]), 0.7, high * float(terms[j])) for j in range(S) if seen[j]]
+    boxes = [(base, j + 0.2, wide * float(terms[j]), 0.6) for j in range(S) if seen[j]]
     if boxes:
         _rectangles(ax, boxes, POSITIVE, 0.85)
     for j in range(S):
         if seen[j]:
-            label(
-                ax,
-                j + 0.5,
-                base - high * float(terms[j]) - 0.1,
-                number(float(terms[j]), ".2f"),
-                ha="center",
-                va="bottom",
-                fontsize=7,
-            )
-    label(ax, -0.3, base - 1.5, "exp of", ha="right", fontsize=8)
-    label(ax, -0.3, base - 0.7, "s − m", ha="right", fontsize=8)
-    said = "−∞" if not math.isfinite(m) else number(m, ".3f")
-    label(ax, 0, base + 1.0, f"maximum m = {said}", INK, lit=True)
-    label(ax, S, base + 1.0, f"sum ℓ = {number(float(state.total[0]), '.3f')}", INK, ha="right", lit=True)
-    cell = (S / H, 1.0)
+            label(ax, base + wide * float(terms[j]) + 0.3, j + 0.5, number(float(terms[j]), ".3f"), fontsize=7.5)
+    label(ax, 0, S + 1.2, f"maximum m = {said}", INK, lit=True)
+    label(ax, 16, S + 1.2, f"sum ℓ = {number(float(state.total[0]), '.3f')}", INK, ha="right", lit=True)
     strips = [
         ("Σ exp · v", state.weighted[0], top),
         ("÷ ℓ", state.output()[0], float(final.abs().max())),
         ("at once", final, float(final.abs().max())),
     ]
     for i, (name, vector, vmax) in enumerate(strips):
-        y = 8.2 + 2.0 * i
-        vector_strip(ax, vector, colour=VALUE, vmax=vmax, numbers=False, at=(0, y), cell=cell)
-        label(ax, -0.3, y + 0.5, name, VALUE if i < 2 else MUTED, ha="right")
+        y = S + 2.6 + 1.9 * i
+        vector_strip(ax, vector, colour=VALUE, vmax=vmax, numbers=False, at=(0, y), cell=(16 / H, 1.2))
+        label(ax, -0.3, y + 0.6, name, VALUE if i < 2 else MUTED, ha="right", fontsize=8)
     return fig
 
 

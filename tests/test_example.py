@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from rnj import example
 from rnj.config import SMALL
 from rnj.text import NO_TARGET, load_tokenizer
@@ -42,3 +44,9 @@ def test_the_table_is_printed(capsys):
     example.main()
     printed = capsys.readouterr().out
     assert printed.count("\n") == 18 and "return -> ·name   <- followed" in printed
+
+
+def test_the_small_model_is_small():
+    model = example.small_model()
+    assert model.config == SMALL and model.embed.weight.dtype == torch.float32
+    assert model(example.row().tokens).shape == (1, 16, 2048)

@@ -1,9 +1,13 @@
-"""The running rows of the book: a packed one of 16 positions, and one of more than three blocks of the small model."""
+"""What runs through the book: a packed row of 16 positions, one of more than three blocks, and the small model."""
 
 from __future__ import annotations
 
+import torch
+
 from rnj.config import SMALL
-from rnj.text import NO_TARGET, Packed, Tokenizer, load_tokenizer, pack
+from rnj.model import Transformer, build
+from rnj.text import NO_TARGET, SMALL_FOLDER, Packed, Tokenizer, load_tokenizer, pack
+from rnj.weights import load
 
 ROW_LENGTH = 16
 DOCUMENTS = ("n = 7", "def f(name):\n    return name")  # 6 and 9 positions with begin and end; one is padding
@@ -75,6 +79,13 @@ def long_row(tokenizer: Tokenizer | None = None) -> Packed:
     """One document that reaches into a fourth block of the small model's local layers, without padding. [1, T]"""
     tokenizer = tokenizer or load_tokenizer()
     return _pack((LONG_TEXT,), len(tokenizer.encode(LONG_TEXT)) + 2, tokenizer)
+
+
+def small_model(device: torch.device | str = "cpu") -> Transformer:
+    """SMALL in float32: with the trained weights where the package ships them, else with seeded random ones."""
+    if (SMALL_FOLDER / "model.safetensors").exists():
+        return load(SMALL_FOLDER, dtype=torch.float32, device=device)
+    return build(SMALL, seed=0, device=device)
 
 
 def labels(packed: Packed, tokenizer: Tokenizer | None = None, row: int = 0) -> list[str]:

@@ -224,11 +224,11 @@ def test_play_walks_and_stops(visit, name):
             control = next(c for c in stepper.controls if c.name == button.get_attribute("data-play"))
             before = chosen(box, control)
             button.click()
-            assert button.inner_text() == "Pause"
             assert chosen(box, control) != before
-            agrees(box, stepper)
-            button.click()
+            if button.inner_text() == "Pause":  # unless it has come to the end by now
+                button.click()
             assert button.inner_text() == "Play"
+            agrees(box, stepper)
 
 
 @pytest.mark.parametrize("name", [PAGES[0], *CHAPTERS])

@@ -192,10 +192,10 @@ def test_table_stepper_shows_the_functions_numbers() -> None:
     stepper = yarn.table_stepper()
     assert stepper.frame().numbers == {
         "range from pair": 20.94, "to pair": 49.84, "slowest turn": 1_088_203,
-        "m": RNJ_1_5.rope_multiplier, "m²": RNJ_1_5.rope_multiplier**2,
+        "m": f"{RNJ_1_5.rope_multiplier:.4f}", "m²": f"{RNJ_1_5.rope_multiplier**2:.4f}",
     }  # fmt: skip
     plain = stepper.frame(factor=1).numbers
-    assert plain["m"] == 1 and plain["slowest turn"] == round(2 * math.pi * 10_000 ** (126 / 128))
+    assert plain["m"] == "1.0000" and plain["slowest turn"] == round(2 * math.pi * 10_000 ** (126 / 128))
 
 
 def test_shift_leaves_the_score() -> None:

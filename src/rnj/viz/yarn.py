@@ -30,7 +30,7 @@ from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 from rnj.yarn import angles, correction_range, cos_sin, inv_freq, ramp, rotate
 
 TURN = 2 * math.pi
-SCREEN = 3.55  # inches: a stepper on a phone, without scrolling
+SCREEN = NARROW  # of a stepper: a phone shows it without scrolling
 
 
 # --- Dials: circles, hands and arcs, many to a path so that the files stay small
@@ -826,7 +826,7 @@ def table_stepper(config: Config = RNJ_1_5) -> Stepper:
         )
         numbers = {
             "range from pair": round(low, 2), "to pair": round(high, 2), "slowest turn": round(last),
-            "m": changed.rope_multiplier, "m²": changed.rope_multiplier**2,
+            "m": f"{changed.rope_multiplier:.4f}", "m²": f"{changed.rope_multiplier**2:.4f}",
         }  # fmt: skip
         alt = f"Positions for one turn, plain and with factor {factor:g}; pairs {blended} to {slowed - 1} are blended."
         return Frame(_table(changed, SCREEN, 3.7), text, numbers, alt)

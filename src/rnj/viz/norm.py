@@ -14,12 +14,12 @@ from torch import Tensor
 from rnj.lab.norms import Profile, layer_norm
 from rnj.norm import RMSNorm
 from rnj.viz.figure import NARROW, Shown, end_label, heading, label, limits, panels, show, vector_strip
-from rnj.viz.palette import DOC1, DOC2, FAINT, GLOBAL, GLOW, INK, LIT, LOCAL, MUTED, PAPER, POSITIVE
+from rnj.viz.palette import FAINT, GLOW, INK, LIT, MUTED, PAPER, POSITIVE
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 
 SCREEN = 3.55  # inches: a stepper on a phone, without scrolling
 START = (1.2, -0.4, 0.3, -1.6, 0.9, 0.1, -0.7, 0.5)  # the vector that the stepper scales and shifts
-COLOURS = {"post": MUTED, "pre": LOCAL, "four": GLOBAL}
+COLOURS = {"post": MUTED, "pre": POSITIVE, "four": INK}
 TITLES = {"post": "post-norm", "pre": "pre-norm", "four": "four norms"}
 
 
@@ -36,7 +36,7 @@ def steps_figure(x: Tensor, size: float, scaled: Tensor, gain: Tensor, y: Tensor
 
     x, scaled, gain, y: [D]; size: the root-mean-square that x was divided by.
     """
-    fig, ax = panels(NARROW * 1.3, 3.6, left=0.2, right=0.99, top=0.9, bottom=0.04)
+    fig, ax = panels(NARROW, 3.6, left=0.15, right=0.99, top=0.9, bottom=0.04)
     limits(ax, -0.1, 8.3, -0.2, 8.2, equal=False)
     rows = [
         ("x", x, f"root-mean-square {rms(x):.4f}", INK),
@@ -47,37 +47,44 @@ def steps_figure(x: Tensor, size: float, scaled: Tensor, gain: Tensor, y: Tensor
     ]
     for i, (word, vector, note, shade) in enumerate(rows):
         at = (0.0, 1.65 * i)
-        vector_strip(ax, vector[:8], numbers=".2f", at=at, lit=word in ("x", "y"))
+        vector_strip(ax, vector[:8], numbers=".2f", at=at, lit=word in ("x", "y"), fontsize=7)
         label(ax, -0.25, at[1] + 0.5, word, colour=shade, ha="right", lit=word in ("x", "y"))
         label(ax, 0.02, at[1] + 1.22, note, fontsize=8)
-    heading(ax, f"RMSNorm of “{name}”: 8 of {len(x)} numbers")
+    heading(ax, f"“{name}”, 8 of {len(x)} numbers")
     alt = f"Five strips of eight numbers: x, its squares with mean {x.pow(2).mean():.4f}, x divided by {size:.4f}, "
     return show(fig, alt=alt + "the gain 1 + w, and the product of the last two, y.")
 
 
 def plane_figure(points: Tensor, by_rms: Tensor, by_layer: Tensor) -> Shown:
     """Vectors of two numbers before and after both norms. points, by_rms, by_layer: [n, 2]."""
-    fig, axes = panels(NARROW * 1.9, 3.3, columns=2, left=0.01, right=0.99, top=0.82, bottom=0.01, wspace=0.08)
-    made = (("RMSNorm", "the direction stays: a circle", by_rms), ("LayerNorm", "what is along (1, 1) goes", by_layer))
-    for ax, (title, below, after) in zip(axes, made, strict=True):
-        ax.set(xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
-        ax.plot([-3, 3], [0, 0], [0, 0], [-3, 3], color=FAINT, lw=0.8, zorder=0)
-        if title == "LayerNorm":
-            ax.plot([-2.4, 2.4], [-2.4, 2.4], color=MUTED, lw=0.8, ls=(0, (4, 3)), zorder=0)
-            label(ax, 1.9, 2.35, "mean only", ha="right")
-        else:
-            turn = np.linspace(0, 2 * math.pi, 120)
-            ax.plot(math.sqrt(2) * np.cos(turn), math.sqrt(2) * np.sin(turn), color=MUTED, lw=0.8, zorder=0)
-            label(ax, 1.08, -1.45, "radius √2")
-        for (a, b), (c, d) in zip(points.tolist(), after.tolist(), strict=True):
-            ax.plot([a, c], [b, d], color=DOC1, lw=0.5, alpha=0.5, zorder=1)
-        ax.plot(*points.T.numpy(), "o", ms=3.2, mfc=PAPER, mec=DOC1, mew=0.9, zorder=2)
-        ax.plot(*after.T.numpy(), "o", ms=4.6, color=DOC2, zorder=3)
-        heading(ax, title, below)
-    label(axes[0], -2.9, -2.75, "○ before", colour=DOC1)
-    label(axes[0], -1.35, -2.75, "● after", colour=DOC2)
     alt = "Vectors in the plane. RMSNorm moves each along its own direction to a circle of radius root 2; "
-    return show(fig, alt=alt + "LayerNorm puts every one on one of two points, (1, -1) or (-1, 1).")
+    alt += "LayerNorm puts every one on one of two points, (1, -1) or (-1, 1)."
+    wide, axes = panels(NARROW * 1.9, 3.3, columns=2, left=0.01, right=0.99, top=0.84, bottom=0.01, wspace=0.08)
+    tall, stacked = panels(NARROW, 6.4, rows=2, left=0.01, right=0.99, top=0.92, bottom=0.01, hspace=0.18)
+    for pair in (axes, stacked):
+        _plane(pair[0], points, by_rms, layer=False)
+        _plane(pair[1], points, by_layer, layer=True)
+    return show(wide, alt=alt, narrow=tall)
+
+
+def _plane(ax: Axes, points: Tensor, after: Tensor, layer: bool) -> None:
+    ax.set(xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
+    ax.plot([-3, 3], [0, 0], [0, 0], [-3, 3], color=FAINT, lw=0.8, zorder=0)
+    if layer:
+        ax.plot([-2.4, 2.4], [-2.4, 2.4], color=MUTED, lw=0.8, ls=(0, (4, 3)), zorder=0)
+        label(ax, 1.75, 2.35, "mean only", ha="right")
+        heading(ax, "LayerNorm", "what lies along (1, 1) goes")
+    else:
+        turn = np.linspace(0, 2 * math.pi, 120)
+        ax.plot(math.sqrt(2) * np.cos(turn), math.sqrt(2) * np.sin(turn), color=MUTED, lw=0.8, zorder=0)
+        label(ax, 0.12, -0.75, "radius √2")
+        label(ax, -2.9, -2.75, "○ before")
+        label(ax, -1.2, -2.75, "● after", colour=INK)
+        heading(ax, "RMSNorm", "the direction stays")
+    for (a, b), (c, d) in zip(points.tolist(), after.tolist(), strict=True):
+        ax.plot([a, c], [b, d], color=POSITIVE, lw=0.5, alpha=0.5, zorder=1)
+    ax.plot(*points.T.numpy(), "o", ms=3.2, mfc=PAPER, mec=MUTED, mew=0.9, zorder=2)
+    ax.plot(*after.T.numpy(), "o", ms=4.6, color=INK, zorder=3)
 
 
 # --- In the block
@@ -97,18 +104,18 @@ def sizes_figure(trace: Mapping[str, Tensor], block: int, token: int, name: str)
         "out": "residual stream",
     }
     sizes = [rms(trace[f"block.{block}.{point}"][0, token]) for point in points]
-    fig, ax = panels(NARROW * 1.35, 3.3, left=0.33, right=0.86, top=0.86, bottom=0.02)
+    fig, ax = panels(NARROW, 3.3, left=0.34, right=0.85, top=0.86, bottom=0.02)
     low, high = min(sizes), max(sizes)
     left, right = math.log10(low) - 0.15, math.log10(high) + 0.1
     limits(ax, left, right, -0.6, len(points) - 0.4, equal=False)
     for i, (point, kind) in enumerate(points.items()):
         stream, norm = kind == "residual stream", kind == "norm"
-        shade = LIT if stream else LOCAL if norm else MUTED
+        shade = LIT if stream else POSITIVE if norm else MUTED
         ax.plot([left, math.log10(sizes[i])], [i, i], color=FAINT if not stream else GLOW, lw=5 if stream else 1)
         ax.plot(math.log10(sizes[i]), i, "s" if norm else "o", ms=6, color=shade, mfc=PAPER if norm else shade)
         label(ax, left - 0.03 * (right - left), i, point, colour=shade, ha="right", lit=stream)
         label(ax, math.log10(sizes[i]) + 0.035 * (right - left), i, f"{sizes[i]:.3g}", colour=shade, lit=stream)
-    heading(ax, f"“{name}” in block {block}", "root-mean-square of its vector at each point")
+    heading(ax, f"“{name}” in block {block}", "root-mean-square at each point")
     listed = ", ".join(f"{point} {size:.3g}" for point, size in zip(points, sizes, strict=True))
     return show(fig, alt=f"Root-mean-square of the followed token's vector in block {block}: {listed}.")
 
@@ -147,7 +154,7 @@ def depth_figure(profiles: Mapping[str, Sequence[Profile]]) -> Shown:
     axes[1].set_ylim(0.8, 60)
     for rank, (placement, start) in enumerate(sorted(starts.items(), key=lambda item: -item[1])):
         text = f"{TITLES[placement]}: {start:.1f} at the input"
-        label(axes[1], depth[-1] * 0.36, 45 / 1.5**rank, text, colour=COLOURS[placement])
+        label(axes[1], depth[-1] * 0.4, 45 / 1.5**rank, text, colour=COLOURS[placement])
     alt = "Two panels over depth. Signal: " + ", ".join(
         f"{TITLES[p]} ends at {np.exp(np.log([run.signal[-1] for run in runs]).mean()):.1f}"
         for p, runs in profiles.items()

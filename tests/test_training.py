@@ -241,14 +241,14 @@ def go(out: Path, steps: int = 12, recipe: Recipe = RECIPE, **options):
 
 
 def test_a_run_learns_and_logs(tmp_path):
-    go(tmp_path, steps=60)
+    go(tmp_path, steps=40)
     header, curve = training.read_log(tmp_path / "log.jsonl")
     assert header["seed"] == 0 and header["versions"]["torch"] == torch.__version__ and "command" in header
     assert header["corpus"] == mini_corpus().sha256 and header["recipe"]["mix"]["length"] == 64
     losses = [entry["loss"] for entry in curve if "loss" in entry]
-    assert losses[0] > 7.4 and losses[-1] < losses[0] - 1
-    assert [entry["step"] for entry in curve if "loss" in entry] == [*range(1, 21), 30, 40, 50, 60]
-    assert curve[-1]["step"] == 60 and curve[-1]["held_out"] < losses[0]
+    assert losses[0] > 7.4 and losses[-1] < losses[0] - 0.5
+    assert [entry["step"] for entry in curve if "loss" in entry] == [*range(1, 21), 30, 40]
+    assert curve[-1]["step"] == 40 and curve[-1]["held_out"] < losses[0]
 
 
 SCRIPT = """

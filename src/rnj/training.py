@@ -234,25 +234,26 @@ def run(
     documents = Documents(list(corpus.train.values()), tokenizer, recipe.mix, recipe.seed, out)
     form = TrainingForm(model, compiled)
     held_out = held_out_rows(corpus, tokenizer, recipe)
-    began, saved = time.monotonic() - state.seconds, time.monotonic()
+    saved = tick = time.monotonic()
     wide = sys.stderr.isatty()
     bar = tqdm(initial=state.step * recipe.step_tokens, unit="tok", unit_scale=True, mininterval=0.5 if wide else 20)
     bar.total = tokens if state.last is None else state.last * recipe.step_tokens
-    mean, pace = None, None  # running means of the loss and of the seconds a step
+    mean, pace, done = None, None, 0  # running means of the loss and of the seconds a step; steps since this start
     try:
         while state.last is None or state.step < state.last:
             if stop_after is not None and state.step >= stop_after:
                 break
-            tick = time.monotonic()
             rate = rate_at(state.step, recipe, state.decay_from, state.last)
             value = _step(form, used, _to(documents.batch(state.step * recipe.rows, recipe.rows), device), rate, recipe)
             if not math.isfinite(value):
                 raise TrainingError(f"the loss is {value} in step {state.step}: lower the rates")
             state.step += 1
-            took = time.monotonic() - tick
-            state.seconds = time.monotonic() - began
+            done += 1
+            took, tick = time.monotonic() - tick, time.monotonic()
+            took = took if pace is None else min(took, 10 * pace)  # while the process was paused no time is counted
+            state.seconds += took
             mean = value if mean is None else 0.95 * mean + 0.05 * value
-            pace = took if pace is None or state.step < 20 else 0.98 * pace + 0.02 * took
+            pace = took if pace is None or done < 5 else 0.95 * pace + 0.05 * took
             if minutes is not None and state.last is None:
                 _plan(state, minutes, recipe, pace)
                 if state.last is not None:

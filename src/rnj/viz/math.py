@@ -8,8 +8,11 @@ from functools import cache
 from typing import Any
 
 import torch
+from IPython.display import HTML
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from rnj import accounting, facts
@@ -63,31 +66,45 @@ def journey_figure(trace: Mapping[str, Tensor], config: Config, token: int) -> S
         for what, after in (("post_attn_norm", "mid"), ("post_mlp_norm", "out")):
             added.append(at_token(trace, f"block.{i}.{what}", token).norm().item())
             stream.append(at_token(trace, f"block.{i}.{after}", token).norm().item())
-    fig, ax = panels(WIDE, 3.3, left=0.075, right=0.985, top=0.85, bottom=0.15)
-    top, steps = max(stream) * 1.12, len(added)
+    return show(
+        _journey(stream, added, config, WIDE, 0.075),
+        f"The followed token's residual stream begins with norm {stream[0]:.1f} and has {stream[-1]:.1f} after "
+        f"{config.n_layers} blocks; each attention and each MLP adds a vector whose norm is drawn as a bar.",
+        narrow=_journey(stream, added, config, NARROW, 0.1),
+    )
+
+
+def _journey(stream: Sequence[float], added: Sequence[float], config: Config, width: float, left: float) -> Figure:
+    fig, ax = panels(width, 3.1, left=left, right=0.985, top=0.84, bottom=0.15)
+    top, steps, wide = max(stream) * 1.14, len(added), width > 5
     ax.set(xlim=(-0.9, steps + 0.6), ylim=(0, top))
     for i, kind in enumerate(config.layer_types):
         colour = GLOBAL if kind == "global" else LOCAL
         _block(ax, 2 * i + 0.56, 0, 1.88, top, colour, 0.08, zorder=0)
         _block(ax, 2 * i + 0.56, -0.02 * top, 1.88, 0.02 * top, colour)
-        label(ax, 2 * i + 1.5, -0.035 * top, f"block {i}", colour, ha="center", va="top", fontsize=8)
-        label(ax, 2 * i + 1.5, -0.095 * top, kind, colour, ha="center", va="top", fontsize=8)
+        name, word = (f"block {i}", kind) if wide else (str(i), kind[0].upper())
+        label(ax, 2 * i + 1.5, -0.035 * top, name, colour, ha="center", va="top", fontsize=8)
+        label(ax, 2 * i + 1.5, -0.1 * top, word, colour, ha="center", va="top", fontsize=8)
     for i, norm in enumerate(added):
         _block(ax, i + 0.8, 0, 0.4, norm, POSITIVE, 0.45)
     ax.plot(range(len(stream)), stream, color=LIT, lw=1.4, marker="o", ms=3.4, zorder=4)
-    for x, norm, side in ((0, stream[0], "right"), (steps, stream[-1], "right")):
-        label(ax, x, norm + 0.055 * top, f"{norm:.1f}", ha="center" if x == 0 else side, lit=True, fontsize=9)
-    label(ax, 0, -0.035 * top, "embed", MUTED, "center", "top", fontsize=8)
-    heading(
-        ax,
-        "The norm of one token's vector, block by block",
-        "line: the residual stream; bars: what attention (left) and the MLP (right) add",
-    )
-    return show(
-        fig,
-        f"The followed token's residual stream begins with norm {stream[0]:.1f} and has {stream[-1]:.1f} after "
-        f"{config.n_layers} blocks; each attention and each MLP adds a vector whose norm is drawn as a bar.",
-    )
+    for x, norm in ((0, stream[0]), (steps, stream[-1])):
+        label(
+            ax,
+            x,
+            norm + (0.055 if x else -0.07) * top,
+            f"{norm:.1f}",
+            ha="right" if x else "center",
+            lit=True,
+            fontsize=9,
+        )
+    label(ax, 0.4, -0.035 * top, "embed" if wide else "in", MUTED, "right", "top", fontsize=8)
+    below = "line: the residual stream; bars: what attention (left) and the MLP (right) add"
+    if wide:
+        heading(ax, "The norm of one token's vector, block by block", below)
+    else:
+        heading(ax, "The norm of one token's vector", "bars: what is added; L local, G global")
+    return fig
 
 
 # Generating ----------------------------------------------------------------------------------------------------------
@@ -96,7 +113,7 @@ def journey_figure(trace: Mapping[str, Tensor], config: Config, token: int) -> S
 def work_figure(positions: Sequence[int], without: Sequence[int], with_cache: Sequence[int], edge: int) -> Shown:
     """FLOPs of each new token without a cache and with one; `edge` is where the local layers drop a block."""
     fig, (above, below) = panels(
-        4.8, 4.0, rows=2, bare=False, left=0.13, right=0.84, top=0.86, bottom=0.11, hspace=0.75
+        NARROW, 3.9, rows=2, bare=False, left=0.09, right=0.8, top=0.87, bottom=0.08, hspace=0.7
     )
     for ax, work, colour, unit, name, size in (
         (above, without, POSITIVE, 1e9, "GFLOP", "billions"),
@@ -106,13 +123,14 @@ def work_figure(positions: Sequence[int], without: Sequence[int], with_cache: Se
         ax.plot(positions, scaled, color=colour, marker="o", ms=2.4, lw=1.1)
         ax.set(xlim=(positions[0] - 0.6, positions[-1] + 0.6), ylim=(0, 1.22 * max(scaled)))
         ax.set_xticks([positions[0], edge, positions[-1]])
+        ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
         label(ax, positions[-1] + 1, scaled[-1], f"{scaled[-1]:.2f}\n{name}", colour, fontsize=9)
         where = "without a cache" if ax is above else "with the cache"
         heading(ax, f"{where.capitalize()}: {sum(work) / 1e9:,.2f} GFLOP", f"{size} a token, by the token's position")
     at = list(positions).index(edge)
     below.annotate(
-        "local layers drop a block", (edge, with_cache[at] / 1e6), (8, -24), textcoords="offset points",
-        fontsize=8.5, color=MUTED, arrowprops={"arrowstyle": "-", "lw": 0.6, "color": MUTED, "shrinkB": 3},
+        "local layers drop a block", (edge, with_cache[at] / 1e6), (-4, -30), textcoords="offset points",
+        ha="center", fontsize=8.5, color=MUTED, arrowprops={"arrowstyle": "-", "lw": 0.6, "color": MUTED, "shrinkB": 3},
     )  # fmt: skip
     return show(
         fig,
@@ -126,55 +144,74 @@ def work_figure(positions: Sequence[int], without: Sequence[int], with_cache: Se
 
 def kv_cache_figure(config: Config = RNJ_1_5, tokens: int = LONGEST) -> Shown:
     """What a token leaves in one layer's cache, and what all layers hold at a context of `tokens`: areas are bytes."""
-    fig, (one, layers) = panels(
-        6.6, 5.2, rows=2, left=0.02, right=0.8, top=0.9, bottom=0.03, hspace=0.34, height_ratios=(1, 2.9)
-    )
-    K, H = config.n_kv_heads, config.head_dim
     each = accounting.kv_bytes_per_token_per_layer(config)
-    limits(one, -0.12, 2 * K + 1.5, -0.3, 2.0, equal=False)
-    for first, colour, name in ((0, KEY, "keys"), (K + 1, VALUE, "values")):
-        for head in range(K):
-            _block(one, first + head + 0.05, 0, 0.9, 1, colour, 0.75)
-            label(one, first + head + 0.5, 0.5, str(H), PAPER, "center", fontsize=8)
-        label(one, first, 1.45, f"{K} {name} of {H} numbers", colour, fontsize=9)
-    lit_box(one, -0.12, -0.14, 2 * K + 1.24, 1.28)
-    label(one, 2 * K + 1.45, 0.3, f"{each:,} B", lit=True, fontsize=10)
-    label(one, 2 * K + 1.45, 0.86, "in bfloat16", fontsize=8.5)
-    heading(one, "One token in one layer", f"2 · {K} heads · {H} numbers · 2 bytes")
-
-    n = config.n_layers
-    limits(layers, 0, tokens, 0, n, equal=False)
-    for i, kind in enumerate(config.layer_types):
-        held = accounting.kv_cache_tokens(config, tokens, kind)
-        _block(layers, 0, i + 0.12, tokens, 0.76, FAINT, 0.7)
-        _block(layers, 0, i + 0.12, held, 0.76, GLOBAL if kind == "global" else LOCAL, 0.9)
     parts = {
         kind: sum(accounting.kv_cache_tokens(config, tokens, k) for k in config.layer_types if k == kind) * each
         for kind in ("local", "global")
     }
     count = {kind: config.layer_types.count(kind) for kind in parts}
     span = accounting.kv_cache_tokens(config, tokens, "local")
-    x = tokens * 1.025
-    lines: list[tuple[float, str, str, bool]] = [
-        (2.6, f"{count['global']} global layers", GLOBAL, False),
-        (4.8, f"· {tokens:,} tokens", GLOBAL, False),
-        (7.0, f"= {gib(parts['global'])}", GLOBAL, False),
-        (11.4, f"{count['local']} local layers", LOCAL, False),
-        (13.6, f"· {span:,} tokens", LOCAL, False),
-        (15.8, f"= {gib(parts['local'])}", LOCAL, False),
-        (20.2, f"{gib(sum(parts.values()))} in all", MUTED, True),
-        (24.6, "all-global, with", MUTED, False),
-        (26.8, "the grey filled in:", MUTED, False),
-        (29.0, gib(accounting.kv_cache_bytes(all_global(config), tokens)), MUTED, False),
-    ]
-    for y, text, colour, lit in lines:
-        label(layers, x, y * n / 32, text, colour, lit=lit, fontsize=9)
-    heading(layers, f"All {n} layers at {tokens:,} tokens", "one line a layer, tokens to the right: area is bytes")
+    lines = (
+        (f"{count['global']} global layers", GLOBAL, False),
+        (f"· {tokens:,} tokens", GLOBAL, False),
+        (f"= {gib(parts['global'])}", GLOBAL, False),
+        ("", MUTED, False),
+        (f"{count['local']} local layers", LOCAL, False),
+        (f"· {span:,} tokens", LOCAL, False),
+        (f"= {gib(parts['local'])}", LOCAL, False),
+        ("", MUTED, False),
+        (f"{gib(sum(parts.values()))} in all", MUTED, True),
+        ("", MUTED, False),
+        ("all-global, with", MUTED, False),
+        ("the grey filled in:", MUTED, False),
+        (gib(accounting.kv_cache_bytes(all_global(config), tokens)), MUTED, False),
+    )
     return show(
-        fig,
+        _kv_cache(config, tokens, lines, 6.6),
         f"One token leaves {each:,} bytes in each layer. At {tokens:,} tokens {count['global']} global layers hold all "
         f"of them, {gib(parts['global'])}, and {count['local']} local layers {span:,} each, {gib(parts['local'])}.",
+        narrow=_kv_cache(config, tokens, lines, NARROW),
     )
+
+
+def _kv_cache(config: Config, tokens: int, lines: Sequence[tuple[str, str, bool]], width: float) -> Figure:
+    wide = width > 5
+    size = (width, 5.2) if wide else (width, 6.4)
+    frame = {"left": 0.02, "right": 0.8} if wide else {"left": 0.01, "right": 0.99}
+    bottom, ratios = (0.03, (1, 2.9)) if wide else (0.25, (1, 3.4))
+    fig, (one, layers) = panels(
+        *size, rows=2, top=0.91, bottom=bottom, hspace=0.34 if wide else 0.42, height_ratios=ratios, **frame
+    )
+    K, H, n = config.n_kv_heads, config.head_dim, config.n_layers
+    each = accounting.kv_bytes_per_token_per_layer(config)
+    limits(one, -0.12, 2 * K + (1.5 if wide else 1.12), -0.3, 2.0, equal=False)
+    for first, colour, name in ((0, KEY, "keys"), (K + 1, VALUE, "values")):
+        for head in range(K):
+            _block(one, first + head + 0.05, 0, 0.9, 1, colour, 0.75)
+            if wide:
+                label(one, first + head + 0.5, 0.5, str(H), PAPER, "center", fontsize=8)
+        label(one, first, 1.45, f"{K} {name} of {H} numbers" if wide else f"{K} {name} of {H}", colour, fontsize=9)
+    lit_box(one, -0.12, -0.14, 2 * K + 1.24, 1.28)
+    if wide:
+        label(one, 2 * K + 1.45, 0.3, f"{each:,} B", lit=True, fontsize=10)
+        label(one, 2 * K + 1.45, 0.86, "in bfloat16", fontsize=8.5)
+    product = f"2 · {K} heads · {H} numbers · 2 bytes"
+    heading(one, "One token in one layer", product if wide else f"{product} = {each:,} B")
+    limits(layers, 0, tokens, 0, n, equal=False)
+    for i, kind in enumerate(config.layer_types):
+        held = accounting.kv_cache_tokens(config, tokens, kind)
+        _block(layers, 0, i + 0.12, tokens, 0.76, FAINT, 0.7)
+        _block(layers, 0, i + 0.12, held, 0.76, GLOBAL if kind == "global" else LOCAL, 0.9)
+    if wide:
+        for row, (text, colour, lit) in enumerate(lines):
+            label(layers, tokens * 1.025, (2.4 + 2.25 * row) * n / 32, text, colour, lit=lit, fontsize=9)
+    else:
+        for x, some in ((0.0, lines[:3]), (0.38, lines[4:7]), (0.7, (lines[8], *lines[10:]))):
+            for row, (text, colour, lit) in enumerate(some):
+                y = n * (1.05 + 0.07 * row)
+                label(layers, tokens * x, y, text.removesuffix(" filled in:"), colour, lit=lit, fontsize=8, va="top")
+    heading(layers, f"All {n} layers at {tokens:,} tokens", "one line a layer, tokens to the right: area is bytes")
+    return fig
 
 
 CONTEXTS = (1024, 2048, 4096, 8192, 12_288, 16_384, 32_768, 65_536, 98_304, 131_072, 163_840)
@@ -193,13 +230,13 @@ def cache_stepper() -> Stepper:
 
     def draw(context: int, batch: int) -> Frame:
         sizes = {name: accounting.kv_cache_bytes(config, context, batch) for name, config in kinds.items()}
-        fig, ax = panels(4.9, 3.3, bare=False, left=0.13, right=0.68, top=0.85, bottom=0.1)
+        fig, ax = panels(NARROW, 3.0, bare=False, left=0.125, right=0.625, top=0.84, bottom=0.09)
         for name, config in kinds.items():
             curve = [accounting.kv_cache_bytes(config, c, batch) / GIB for c in CONTEXTS]
             ax.plot(CONTEXTS, curve, color=colours[name], lw=1.1)
             ax.plot([context], [sizes[name] / GIB], "o", color=colours[name], ms=5)
         ax.set(xscale="log", yscale="log", xlim=(1024, LONGEST), ylim=(0.005, 1000))
-        ax.set_xticks([1024, 8192, 32_768, 163_840], ["1,024", "8,192", "32,768", "163,840"])
+        ax.set_xticks([1024, 8192, 32_768, 163_840], ["1,024", "8,192", "32,768", "163,840"], fontsize=7.5)
         ax.set_yticks([0.01, 0.1, 1, 10, 100, 1000], ["0.01", "0.1", "1", "10", "100", "1,000"])
         ax.tick_params(which="minor", length=0)
         ax.minorticks_off()
@@ -207,13 +244,16 @@ def cache_stepper() -> Stepper:
         ax.axhline(room / GIB, color=MUTED, lw=0.8, ls=(0, (4, 3)))
         places = _apart([sizes[name] / GIB for name in kinds], 2.3)
         for name, y in zip(kinds, places, strict=True):
-            look: Any = {"color": colours[name], "fontsize": 8.5, "va": "center", "clip_on": False}
+            look: Any = {"color": colours[name], "fontsize": 8, "va": "center", "clip_on": False}
             weight = "bold" if name == "hybrid" else "normal"
-            ax.text(LONGEST * 1.08, y, f"{name} {gib(sizes[name])}", weight=weight, **look)
-        ax.text(1150, room / GIB * 1.15, f"80 GB less the weights: {gib(room)}", color=MUTED, fontsize=8, va="bottom")
-        heading(ax, f"{context:,} tokens a row", f"GiB; batch {batch}, bfloat16; both axes are logarithmic")
+            ax.text(LONGEST * 1.08, y, f"{name.split(', ')[-1]} {gib(sizes[name])}", weight=weight, **look)
+        ax.text(1150, room / GIB * 1.15, "80 GB less the weights", color=MUTED, fontsize=7.5, va="bottom")
+        heading(ax, f"{context:,} tokens a row", f"GiB at batch {batch}, bfloat16; logarithmic axes")
         fits = [name for name in kinds if sizes[name] <= room]
-        text = f"Beside the weights, and before any activations, fit: {'; '.join(fits) or 'none of them'}."
+        text = (
+            f"{gib(room)} are left beside the weights, before any activations. There fit: "
+            f"{'; '.join(fits) or 'none of them'}."
+        )
         numbers = {f"{name}, bytes": size for name, size in sizes.items()}
         return Frame(fig, text, numbers, f"Cache bytes at {context:,} tokens: {_listed(sizes)}.")
 
@@ -276,8 +316,8 @@ def filling_stepper() -> Stepper:
         n, state = len(names), states[step]
         before = states[step - 1] if step else {"local": (0, 0), "global": (0, 0)}
         gone = state["local"][0] - before["local"][0]
-        fig, ax = panels(5.0, 3.6, left=0.02, right=0.98, top=0.87, bottom=0.02)
-        limits(ax, -2.9, n + 0.1, 0.2, 11.9, equal=False)
+        fig, ax = panels(NARROW, 3.4, left=0.01, right=0.99, top=0.86, bottom=0.02)
+        limits(ax, -3.6, n + 0.1, 0.0, 11.9, equal=False)
         for block in range(0, n, C):
             width = min(C, n - block)
             _block(ax, block + 0.06, 3.05, width - 0.12, 0.09, MUTED)
@@ -285,13 +325,13 @@ def filling_stepper() -> Stepper:
         for i, name in enumerate(names):
             shown_now = LIT if i == FILLING_TOKEN else INK if i <= step else MUTED
             ax.text(
-                i + 0.5, 2.8, name, rotation=90, ha="center", va="bottom", fontsize=8.5, color=shown_now,
+                i + 0.5, 2.8, name, rotation=90, ha="center", va="bottom", fontsize=8, color=shown_now,
                 weight="bold" if i == FILLING_TOKEN else "normal", alpha=1.0 if i <= step else 0.45,
             )  # fmt: skip
         for top, kind, colour in ((5.2, "local", LOCAL), (8.7, "global", GLOBAL)):
             first, held = state[kind]
             for part, (y, hue) in enumerate(((top, KEY), (top + 1.05, VALUE))):
-                label(ax, -0.25, y + 0.45, "values" if part else "keys", hue, ha="right", fontsize=8.5)
+                label(ax, -0.25, y + 0.45, "values" if part else "keys", hue, ha="right", fontsize=8)
                 for i in range(n):
                     here = first <= i < first + held
                     _block(ax, i + 0.06, y, 0.88, 0.9, hue if here else FAINT, 0.8 if here else 0.6)
@@ -393,7 +433,44 @@ def parameters_figure(config: Config = RNJ_1_5) -> Shown:
         fig,
         f"All {counted.total:,} parameters as areas: {n} columns of seven matrices and the embedding; the MLP takes "
         f"{100 * counted.mlp / counted.total:.1f} %, attention {100 * counted.attention / counted.total:.1f} %.",
+        narrow=_parameters_upright(config),
     )
+
+
+def _parameters_upright(config: Config) -> Figure:
+    """The same for a phone: one line a layer, the embedding above as a bar of the same width."""
+    fig, ax = panels(NARROW, 5.6, left=0.01, right=0.99, top=0.92, bottom=0.16)
+    parts, counted, n = matrices(config), accounting.parameters(config), config.n_layers
+    across = sum(size for size, _, _ in parts.values())
+    high = counted.embedding / across
+    limits(ax, 0, across * 1.03, 0, n + high + 2.2, equal=False)
+    _block(ax, 0, 0, across, high, MUTED, 0.35)
+    label(ax, across / 2, high / 2, f"embedding and head, {config.vocab_size:,} rows", INK, "center", fontsize=8.5)
+    places = {"q": 0.018, "k": 0.068, "v": 0.108, "o": 0.148}
+    for i, kind in enumerate(config.layer_types):
+        x, y = 0, high + 2.2 + i
+        for name, (size, colour, strength) in parts.items():
+            _block(ax, x + across * 0.002, y + 0.06, size - across * 0.004, 0.88, colour, strength)
+            if i == 0:
+                middle = places[name] * across if name in places else x + size / 2
+                label(ax, middle, high + 1.6, name, colour, ha="center", fontsize=8.5)
+            x += size
+        _block(ax, across * 1.01, y + 0.06, across * 0.02, 0.88, GLOBAL if kind == "global" else LOCAL)
+    for i, (name, size) in enumerate(
+        (
+            ("embedding", counted.embedding),
+            ("attention", counted.attention),
+            ("MLP", counted.mlp),
+            ("norms", counted.norms + counted.qk_norms),
+        )
+    ):
+        y = n + high + 2.2 + 1.3 + 1.55 * i
+        share = f"{100 * size / counted.total:.{2 if size < 1e7 else 1}f} %"
+        label(ax, 0, y, name, INK, fontsize=8.5)
+        label(ax, across * 0.62, y, f"{size:,}", INK, ha="right", fontsize=8.5)
+        label(ax, across * 0.85, y, share, INK, ha="right", fontsize=8.5)
+    heading(ax, f"{counted.total:,} parameters")
+    return fig
 
 
 # FLOPs ---------------------------------------------------------------------------------------------------------------
@@ -401,42 +478,40 @@ def parameters_figure(config: Config = RNJ_1_5) -> Shown:
 
 def flops_figure(config: Config = RNJ_1_5, tokens: int = 8192) -> Shown:
     """FLOPs a token in training: a forward pass and two backward products of its size, by part; attention on top."""
-    fig, ax = panels(6.4, 2.75, left=0.02, right=0.98, top=0.83, bottom=0.02)
+    fig, ax = panels(NARROW, 3.4, left=0.01, right=0.99, top=0.86, bottom=0.02)
     counted = accounting.parameters(config)
     parts = [(name, 2 * config.n_layers * size, hue, alpha) for name, (size, hue, alpha) in matrices(config).items()]
     parts.append(("head", 2 * counted.embedding, MUTED, 0.35))
     pairs = accounting.attention_flops_per_token(config, tokens)
     each = accounting.matmul_flops(config)
     assert each == sum(size for _, size, _, _ in parts)
-    limits(ax, -7.9e9, each + pairs + 5.2e9, -0.7, 3.7, equal=False)
-    rows = ("forward", "backward, to the inputs", "backward, to the weights")
-    for i, row in enumerate(rows):
-        x, y = 0.0, i + 0.18
-        for _, size, colour, strength in parts:
-            _block(ax, x, y, size * 0.997, 0.64, colour, strength)
-            x += size
-        dashes: Any = {"facecolor": "none", "edgecolor": INK, "lw": 0.8, "ls": (0, (3, 2)), "clip_on": False}
-        ax.add_patch(Rectangle((x, y), pairs, 0.64, **dashes))
-        label(ax, -0.3e9, i + 0.5, row, INK, ha="right", fontsize=9)
-        label(ax, x + pairs + 0.35e9, i + 0.5, f"{'+' if i else '   '} 2N = {each / 1e9:.2f}", INK, fontsize=9)
+    end = each + pairs + 0.35e9
+    limits(ax, 0, end + 6.1e9, 0, 5.35, equal=False)
     x = 0.0
     for name, size in (
         ("q k v o", 2 * counted.attention),
         ("gate, up, down", 2 * counted.mlp),
         ("head", 2 * counted.embedding),
     ):
-        label(ax, x + size / 2, -0.5, name, MUTED, ha="center", fontsize=8.5)
-        label(ax, x + size / 2, -0.12, f"{size / 1e9:.2f}", INK, ha="center", fontsize=8.5)
+        label(ax, x + size / 2, 0.15, name, MUTED, ha="center", fontsize=8)
+        label(ax, x + size / 2, 0.5, f"{size / 1e9:.2f}", INK, ha="center", fontsize=8)
         x += size
+    for i, row in enumerate(("forward", "backward, to the inputs", "backward, to the weights")):
+        x, y = 0.0, 1.2 + 1.2 * i
+        label(ax, 0, y - 0.2, row, INK, fontsize=8.5)
+        for _, size, colour, strength in parts:
+            _block(ax, x, y, size * 0.995, 0.6, colour, strength)
+            x += size
+        dashes: Any = {"facecolor": "none", "edgecolor": INK, "lw": 0.8, "ls": (0, (3, 2)), "clip_on": False}
+        ax.add_patch(Rectangle((x, y), pairs, 0.6, **dashes))
+        label(ax, end, y + 0.3, f"{'+' if i else ''} 2N = {each / 1e9:.2f}".strip(), INK, fontsize=8.5)
     share = accounting.attention_share(config, tokens, weight="matmul weights")
-    end = each + pairs + 0.35e9
-    ax.plot([end, end + 4.6e9], [3.06, 3.06], color=INK, lw=0.8, clip_on=False)
-    label(ax, end, 3.42, f"   6N = {3 * each / 1e9:.2f}", LIT, lit=True, fontsize=9)
-    label(
-        ax, each + pairs, 3.42, f"attention itself at {tokens:,} tokens: + {pairs / 1e9:.2f}", ha="right", fontsize=8.5
-    )
-    arrow(ax, (each + pairs / 2, 3.22), (each + pairs / 2, 2.9))
-    heading(ax, "What one token costs", "GFLOP of matrix products with weights; dashed: scores and weighted values")
+    ax.plot([end, end + 5.2e9], [4.56, 4.56], color=INK, lw=0.8, clip_on=False)
+    label(ax, end, 4.86, f"6N = {3 * each / 1e9:.2f}", LIT, lit=True, fontsize=8.5)
+    note = f"attention itself at {tokens:,} tokens: + {pairs / 1e9:.2f}"
+    label(ax, each + pairs, 4.86, note, ha="right", fontsize=8)
+    arrow(ax, (each + pairs / 2, 4.65), (each + pairs / 2, 4.28))
+    heading(ax, "What one token costs", "GFLOP; dashed: scores and weighted values")
     return show(
         fig,
         f"One token costs {each / 1e9:.2f} GFLOP forward and twice that backward, {3 * each / 1e9:.2f} in training; "
@@ -449,7 +524,16 @@ SHARES = (8192, 32_768, 163_840)
 
 def six_n_figure(config: Config = RNJ_1_5) -> Shown:
     """Attention as a share of 6N by the length of the document, in three conventions; dots where it equals 6N."""
-    fig, ax = panels(6.6, 4.1, bare=False, left=0.085, right=0.76, top=0.83, bottom=0.1)
+    crossings = {c: accounting.tokens_until_attention_equals(config, c) for c in ATTENTION_COUNTS}
+    listed = ", ".join(f"{name} {tokens:,}" for name, tokens in crossings.items() if tokens is not None)
+    alt = f"Attention's share of 6N grows with the length of the document and reaches 100 % at: {listed}."
+    return show(_six_n(config, 6.6), alt, narrow=_six_n(config, NARROW))
+
+
+def _six_n(config: Config, width: float) -> Figure:
+    wide = width > 5
+    edges = {"left": 0.085, "right": 0.76} if wide else {"left": 0.13, "right": 0.84}
+    fig, ax = panels(width, 4.1 if wide else 3.7, bare=False, top=0.83, bottom=0.1, **edges)
     lengths = [round(1024 * 2 ** (i / 16)) for i in range(16 * 8 + 1)]  # 1,024 to 262,144
     colours: dict[AttentionCount, str] = {"no causal half": MUTED, "causal half": GLOBAL, "exact pairs": LOCAL}
     ax.set(xscale="log", xlim=(1024, lengths[-1]), ylim=(0, 1.5))
@@ -461,9 +545,11 @@ def six_n_figure(config: Config = RNJ_1_5) -> Shown:
         equal, first = accounting.tokens_until_attention_equals(config, count), count == ATTENTION_COUNTS[0]
         if equal is not None:
             ax.plot([equal], [1], "o", color=colours[count], ms=5, clip_on=False, zorder=5)
+            beside = (8, -11) if wide or count == "exact pairs" else (6, 4)
             ax.annotate(
-                f"{equal:,}", (equal, 1), (-6, 5) if first else (8, -11), textcoords="offset points",
-                color=colours[count], ha="right" if first else "left", fontsize=9, weight="bold", annotation_clip=False,
+                f"{equal:,}", (equal, 1), (-6, 5) if first else beside, textcoords="offset points",
+                color=colours[count], ha="right" if first else "left", fontsize=9 if wide else 8, weight="bold",
+                annotation_clip=False,
             )  # fmt: skip
     for tokens in SHARES:
         share_here = accounting.attention_share(config, tokens)
@@ -472,7 +558,7 @@ def six_n_figure(config: Config = RNJ_1_5) -> Shown:
             f"{100 * share_here:.1f} %", (tokens, share_here), (7, -9), textcoords="offset points", color=LOCAL,
             fontsize=8.5,
         )  # fmt: skip
-    ax.set_xticks([1024, 8192, 32_768, 163_840], ["1,024", "8,192", "32,768", "163,840"])
+    ax.set_xticks([1024, 8192, 32_768, 163_840], ["1,024", "8,192", "32,768", "163,840"], fontsize=8 if wide else 7.5)
     ax.set_yticks([0, 0.5, 1, 1.5], ["0 %", "50 %", "100 %", "150 %"])
     ax.minorticks_off()
     x = lengths[-1] * 1.06
@@ -489,24 +575,25 @@ def six_n_figure(config: Config = RNJ_1_5) -> Shown:
             color=colours[count], fontsize=8.5, ha="right" if count == "no causal half" else "left", va="bottom",
             annotation_clip=False,
         )  # fmt: skip
+    if wide:
+        y = accounting.attention_share(config, lengths[-1])
+        ax.text(x, y, words["exact pairs"], color=LOCAL, fontsize=8.5, va="center", clip_on=False)
+    else:
+        ax.text(180_000, 0.42, "this model,\nexact pairs", color=LOCAL, fontsize=8, va="center", clip_on=False)
     ax.text(
-        x,
-        accounting.attention_share(config, lengths[-1]),
-        words["exact pairs"],
-        color=LOCAL,
+        config.max_positions * (0.97 if wide else 1.05),
+        0.04,
+        "window",
+        color=MUTED,
         fontsize=8.5,
-        va="center",
-        clip_on=False,
+        ha="right" if wide else "left",
     )
-    ax.text(config.max_positions / 1.03, 0.04, "window", color=MUTED, fontsize=8.5, ha="right")
-    label(ax, 1100, 1.03, "attention = 6N", fontsize=8.5, va="bottom")
+    label(ax, 1100, 1.03, "attention = 6N" if wide else "= 6N", fontsize=8.5, va="bottom")
     ax.annotate(
         "Attention as a share of 6N", (0, 1), (0, 34), xycoords="axes fraction", textcoords="offset points",
         fontsize=10, weight="bold",
     )  # fmt: skip
-    crossings = {c: accounting.tokens_until_attention_equals(config, c) for c in ATTENTION_COUNTS}
-    listed = ", ".join(f"{name} {tokens:,}" for name, tokens in crossings.items() if tokens is not None)
-    return show(fig, f"Attention's share of 6N grows with the length of the document and reaches 100 % at: {listed}.")
+    return fig
 
 
 # A training run ------------------------------------------------------------------------------------------------------
@@ -529,36 +616,34 @@ def dollars(value: float) -> str:
 
 def cluster_figure(n: float, tokens: float, run: TrainingRun, peak: float, mfu: float, chip: str = "H100") -> Shown:
     """The calculation of a cluster as one fraction: 6 · N · D over chips · peak · MFU is the time."""
-    fig, ax = panels(5.6, 3.0, left=0.02, right=0.98, top=0.84, bottom=0.02)
-    limits(ax, 0, 100, 0, 50, equal=False)
+    fig, ax = panels(NARROW, 3.1, left=0.01, right=0.99, top=0.85, bottom=0.02)
+    limits(ax, 0, 100, 0, 62, equal=False)
     speed = run.chips * peak * mfu
-
-    def factor(x: float, y: float, value: str, name: str, colour: str, bold: bool = False) -> None:
-        look = "bold" if bold else "normal"
-        ax.text(x, y, value, ha="center", va="center", fontsize=11.5, color=colour, weight=look)
-        ax.text(x, y + 6.2, name, ha="center", va="center", fontsize=8.5, color=MUTED)
-
-    for y, items in (
+    for y, items, product in (
         (
-            5,
-            [("6", "FLOPs each", INK), (f"{n / 1e9:.2f}e9", "N, parameters", INK), (f"{tokens:.3g}", "D, tokens", INK)],
+            4,
+            [("6", "FLOPs each"), (f"{n / 1e9:.2f}e9", "N, parameters"), (f"{tokens:.3g}", "D, tokens")],
+            f"= {run.flops:.3g} FLOPs",
         ),
-        (29, [(f"{run.chips:,}", chip, INK), (f"{peak:.4g}", "peak FLOP/s, dense", INK), (f"{mfu:g}", "MFU", INK)]),
+        (
+            28,
+            [(f"{run.chips:,}", chip), (f"{peak:.4g}", "peak FLOP/s, dense"), (f"{mfu:g}", "MFU")],
+            f"= {speed:.3g} FLOP/s",
+        ),
     ):
-        for i, (value, name, colour) in enumerate(items):
-            factor(8 + 24 * i, y, value.replace("e+", "e"), name, colour)
+        for i, (value, name) in enumerate(items):
+            x = (14, 50, 86)[i]
+            ax.text(x, y, value.replace("e+", "e"), ha="center", va="center", fontsize=11.5)
+            ax.text(x, y + 5.4, name, ha="center", va="center", fontsize=8.5, color=MUTED)
             if i:
-                ax.text(8 + 24 * i - 12.5, y, "·", ha="center", va="center", fontsize=12, color=INK)
-    ax.plot([1, 64], [19.5, 19.5], color=INK, lw=1.1)
-    ax.text(67.5, 19.5, "=", ha="center", va="center", fontsize=12)
-    factor(83, 5, f"{run.flops:.3g}".replace("e+", "e"), "FLOPs", INK)
-    factor(83, 29, f"{speed:.3g}".replace("e+", "e"), "FLOP/s", INK)
-    ax.plot([71, 95], [19.5, 19.5], color=INK, lw=1.1)
-    glow(ax, 62, 40.4, 36, 8.8)
-    lit_box(ax, 62, 40.4, 36, 8.8)
-    ax.text(80, 44.9, f"{days(run.days)}", ha="center", va="center", fontsize=12, weight="bold", color=LIT)
-    ax.text(59, 44.9, f"= {run.seconds:,.0f} s =", ha="right", va="center", fontsize=10.5)
-    heading(ax, "How long a cluster trains", "what is above the line is work, what is below it is speed")
+                ax.text(x - 18, y, "·", ha="center", va="center", fontsize=12)
+        ax.text(99, y + 12, product.replace("e+", "e"), ha="right", va="center", fontsize=9.5)
+    ax.plot([1, 99], [21.6, 21.6], color=INK, lw=1.1)
+    glow(ax, 55, 48.5, 44, 11)
+    lit_box(ax, 55, 48.5, 44, 11)
+    ax.text(77, 54, days(run.days), ha="center", va="center", fontsize=12, weight="bold", color=LIT)
+    ax.text(52, 54, f"= {run.seconds:,.0f} s =", ha="right", va="center", fontsize=10.5)
+    heading(ax, "How long a cluster trains", "above the line is work, below it is speed")
     return show(
         fig,
         f"6 times {n:,.0f} parameters times {tokens:.3g} tokens, over {run.chips:,} chips times {peak:.4g} FLOP/s "
@@ -619,17 +704,16 @@ def bill_figure(six_n_d: TrainingRun, attention: TrainingRun) -> Shown:
 
 def mfu_figure(rows: Sequence[tuple[str, float, float]], published: tuple[float, float]) -> Shown:
     """One run in several conventions: bars of (name, low, high), as shares; `published` is drawn as a band."""
-    fig, ax = panels(5.4, 0.55 + 0.46 * len(rows), left=0.02, right=0.98, top=0.82, bottom=0.03)
-    limits(ax, -0.36, 0.56, 0, len(rows), equal=False)
+    fig, ax = panels(NARROW, 0.6 + 0.5 * len(rows), left=0.01, right=0.99, top=0.86, bottom=0.02)
+    limits(ax, 0, 0.58, 0, len(rows), equal=False)
     _block(ax, published[0], 0, published[1] - published[0], len(rows), FAINT, 0.8, zorder=0)
     for i, (name, low, high) in enumerate(rows):
-        lit = i == 0
-        start = 0 if low == high else low
-        _block(ax, start, i + 0.24, high - start, 0.52, PAPER)
-        _block(ax, start, i + 0.24, high - start, 0.52, POSITIVE, 0.6)
-        label(ax, -0.008, i + 0.5, name, INK, ha="right", lit=lit, fontsize=9)
+        lit, start = i == 0, 0 if low == high else low
+        _block(ax, start, i + 0.46, high - start, 0.4, PAPER)
+        _block(ax, start, i + 0.46, high - start, 0.4, POSITIVE, 0.6)
+        label(ax, 0, i + 0.26, name, INK, lit=lit, fontsize=8.5)
         text = f"{100 * high:.1f} %" if low == high else f"{100 * low:.0f} to {100 * high:.0f} %"
-        label(ax, high + 0.008, i + 0.5, text, INK, lit=lit, fontsize=9)
+        label(ax, high + 0.008, i + 0.66, text, INK, lit=lit, fontsize=8.5)
     heading(ax, "One run, five percentages", "Llama 3.1 405B; the band is what was published")
     return show(fig, "; ".join(f"{name} {100 * high:.1f} %" for name, _, high in rows) + ".")
 
@@ -677,7 +761,7 @@ def days_stepper() -> Stepper:
     def draw(trillions: float, chips: int, mfu: int) -> Frame:
         tokens = trillions * 1e12
         run = accounting.training_run(accounting.six_n_d(n, tokens), chips, peak, mfu / 100)
-        fig, ax = panels(4.6, 1.75, left=0.03, right=0.97, top=0.68, bottom=0.2)
+        fig, ax = panels(NARROW, 1.6, left=0.01, right=0.99, top=0.68, bottom=0.2)
         least, most = MARKS[0][0], MARKS[-1][0]
         ax.set(xscale="log", xlim=(least, most), ylim=(0, 1))
         _block(ax, least, 0.3, most - least, 0.4, FAINT, 0.7)
@@ -686,8 +770,8 @@ def days_stepper() -> Stepper:
         for day, name in MARKS:
             ax.plot([day, day], [0.12, 0.28], color=MUTED, lw=0.8, clip_on=False)
             side = {least: "left", most: "right"}.get(day, "center")
-            ax.text(day, 0.05, name, ha=side, va="top", fontsize=8.5, color=MUTED)
-        heading(ax, days(run.days), f"{chips:,} H100 at {mfu} % of the dense peak; the axis is logarithmic")
+            ax.text(day, 0.05, name, ha=side, va="top", fontsize=7.5, color=MUTED)
+        heading(ax, days(run.days), f"{chips:,} H100 at {mfu} %; the axis is logarithmic")
         text = f"6 · {n:,} · {tokens:.3g} FLOPs".replace("e+", "e") + f" on {chips:,} chips take {days(run.days)}."
         numbers = {"FLOPs": run.flops, "days": run.days, "GPU-days": run.chip_days, "GPU-hours": run.chip_hours}
         return Frame(fig, text, numbers, f"A bar of {days(run.days)} on a scale from an hour to a year.")
@@ -713,8 +797,8 @@ def dollars_stepper() -> Stepper:
     def draw(model: str, mfu: int, price: float) -> Frame:
         n, tokens, chip = RUNS[model]
         run = accounting.training_run(accounting.six_n_d(n, tokens), 1, CHIP_PEAKS[chip], mfu / 100, price)
-        fig, ax = panels(4.6, 2.35, left=0.03, right=0.97, top=0.75, bottom=0.03)
-        ax.set(xlim=(5.0, 9.3), ylim=(len(RUNS), 0))
+        fig, ax = panels(NARROW, 2.35, left=0.01, right=0.99, top=0.78, bottom=0.02)
+        ax.set(xlim=(5.0, 10.0), ylim=(len(RUNS), 0))
         for i, name in enumerate(RUNS):
             m, d, c = RUNS[name]
             other = accounting.training_run(accounting.six_n_d(m, d), 1, CHIP_PEAKS[c], mfu / 100, price)
@@ -723,11 +807,11 @@ def dollars_stepper() -> Stepper:
             _block(ax, 5.0, i + 0.48, width, 0.34, POSITIVE, 0.75 if here else 0.25)
             label(ax, 5.0, i + 0.27, f"{name}, {c}", ha="left", lit=here, fontsize=8.5)
             label(ax, 5.0 + width + 0.05, i + 0.66, dollars(other.cost), INK, lit=here, fontsize=8.5)
-        heading(ax, dollars(run.cost), f"{mfu} % MFU, ${price:.2f} a chip-hour; logarithmic, from $100 thousand")
+        heading(ax, dollars(run.cost), f"{mfu} % MFU, {price:g} dollars a chip-hour")
         whose = ", as many as Rnj 1.0 saw in pre-training," if model.startswith("Rnj") else ""
         text = (
             f"{tokens / 1e12:g} trillion tokens{whose} through {n / 1e9:,.1f} billion parameters: "
-            f"{run.chip_hours:,.0f} {chip}-hours."
+            f"{run.chip_hours:,.0f} {chip}-hours. The bars are logarithmic."
         )
         numbers = {"dollars": run.cost, "GPU-hours": run.chip_hours, "FLOPs": run.flops}
         return Frame(fig, text, numbers, f"{model}: {dollars(run.cost)}, among the costs of four runs.")
@@ -753,15 +837,12 @@ def _log10(value: float) -> float:
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-def models_table(models: Sequence[DenseModel]) -> str:
-    """Known models as a Markdown table, each row counted from its hyperparameters."""
-    lines = [
-        "| model | year | L | D | F | N / K | H | V | parameters | KV cache a token, 16 bit |",
-        "|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+def models_table(models: Sequence[DenseModel]) -> HTML:
+    """Known models as a table, each row counted from its hyperparameters."""
+    columns = ("year", "L", "D", "F", "N / K", "H", "V", "parameters", "cache a token")
+    rows = []
     for m in models:
-        cells = [
-            m.name,
+        cells = (
             str(m.year),
             str(m.n_layers),
             f"{m.d_model:,}",
@@ -771,9 +852,14 @@ def models_table(models: Sequence[DenseModel]) -> str:
             f"{m.vocab_size:,}",
             f"{m.parameters():,}",
             f"{m.kv_cache_bytes(1):,} B",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        )
+        rows.append(f'<tr><th scope="row">{m.name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
+    head = f'<th scope="col">model</th>{"".join(f"<th scope=col>{name}</th>" for name in columns)}'
+    look = "<style>.rnj-models :is(th,td){white-space:nowrap;text-align:right;padding:.3rem .5rem}"
+    look += ".rnj-models tr>:first-child{text-align:left}.rnj-models table{font-size:.85rem}</style>"
+    scroll = '<div class="rnj-models" style="overflow-x:auto" tabindex="0" role="group" aria-label="Known models">'
+    table = f'<table class="table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return HTML(f"{scroll}{look}{table}</div>")
 
 
 STEPPERS = {

@@ -199,8 +199,17 @@ def _table(config: Config, width: float, height: float, ceiling: float = 3e6) ->
     edges = [(0, first_blended, "kept"), (first_blended, first_slowed, "blended"), (first_slowed, len(keep), "slowed")]
     for start, end, name in edges:
         if end > start:
-            words = f"{name}: {end - start}" if wide or end - start > 9 else str(end - start)
-            label(strip, (start + end) / 2 - 0.5, -0.75, words, ha="center", va="bottom", colour=INK, fontsize=8)
+            words = f"{name}: {end - start}" if wide or end - start > 12 else str(end - start)
+            label(
+                strip,
+                (start + end) / 2 - 0.5,
+                -0.75,
+                words,
+                ha="center",
+                va="bottom",
+                colour=INK,
+                fontsize=8 if wide else 7.5,
+            )
         if 0 < start < len(keep):
             strip.plot([start - 0.5] * 2, [-0.5, 1.2], color=INK, lw=0.8, clip_on=False)
     for at, times in ((low, config.beta_fast), (high, config.beta_slow)):
@@ -209,10 +218,11 @@ def _table(config: Config, width: float, height: float, ceiling: float = 3e6) ->
         ax.plot([at], [y], "o", ms=4, color=PAPER, mec=MUTED, mew=1)
         turns = "1 turn" if times == 1 else f"{times:g} turns"
         words = f"{turns} in {length:,}\npair {at:.2f}" if wide else f"{turns}\npair {at:.2f}"
-        ha, shift = ("left", 0.7) if wide or times > config.beta_slow else ("right", -0.7)
-        label(ax, at + shift, 4.6 if wide else 5.5 if ha == "left" else 25, words, fontsize=8, ha=ha, linespacing=1.35)
+        crowded = at == high > 48 or (at == low and high - low < 15)
+        ha, shift = ("right", -0.7) if crowded and not wide else ("left", 0.7)
+        label(ax, at + shift, 4.6 if wide else 5.5 if at == low else 25, words, fontsize=8, ha=ha, linespacing=1.35)
     for y, words in ((length, f"trained on {length:,}"), (window, f"window {window:,}")):
-        if y <= ceiling / 3 and (y == length or window != length):
+        if y <= ceiling / 3 and not (window == length and words.startswith("window")):
             ax.plot([-1, len(keep)], [y, y], color=PADDING, lw=0.5, zorder=0.5)
             label(ax, -0.3, y * 1.12, words, va="bottom", fontsize=8)
     ax.plot(pairs, plain, color=PADDING, lw=1.2)
@@ -773,8 +783,8 @@ def hands_stepper(config: Config = RNJ_1_5) -> Stepper:
     def draw(position: int) -> Frame:
         at = torch.tensor([[position]])
         yarn, bare = angles(at, config)[0, 0].double(), angles(at, plain)[0, 0].double()  # [H/2]
-        fig, ax = panels(SCREEN, SCREEN * 19.55 / 21.7, left=0, right=1, top=1, bottom=0)
-        limits(ax, -3.3, 18.4, -1.2, 18.35)
+        fig, ax = panels(SCREEN, SCREEN * 19.5 / 22.05, left=0, right=1, top=1, bottom=0)
+        limits(ax, -3.75, 18.3, -1.2, 18.3)
         _arcs(ax, [(x, y, 1.0, 0, TURN) for x, y in spots], FAINT, 1.0)
         _arcs(ax, [(x, y, 1.0, 0, part * TURN) for (x, y), part in zip(spots, trained)], POSITIVE, 1.2, alpha=0.6)
         apart = ((bare - yarn).abs() > 0.02).tolist()  # elsewhere one hand would hide the other
@@ -785,7 +795,7 @@ def hands_stepper(config: Config = RNJ_1_5) -> Stepper:
         _strokes(ax, [line for line, shown in zip(zip(spots, ends[0]), apart) if shown], PADDING, 1.0)
         _strokes(ax, list(zip(spots, ends[1])), QUERY, 1.7, zorder=3)
         for i in range(0, half, 8):
-            label(ax, -1.5, spots[i][1], f"{i}–{i + 7}", ha="right", fontsize=7.5)
+            label(ax, -1.5, spots[i][1], f"{i}–{i + 7}", ha="right", fontsize=7)
         past = int((yarn >= TURN).sum())
         lost = int(_outside(bare / TURN, torch.tensor(trained)).sum())
         text = f"Position {position:,}: {past} of {half} hands have made a full turn or more."
@@ -821,9 +831,10 @@ def table_stepper(config: Config = RNJ_1_5) -> Stepper:
         low, high = correction_range(changed)
         text = (
             f"A window of {changed.max_positions:,} positions. {blended} pairs keep their frequency, "
-            f"{slowed - blended} are blended, "
-            f"{half - slowed} are slowed {factor:g} times."
+            f"{slowed - blended} are blended, {half - slowed} are slowed {factor:g} times."
         )
+        if factor == 1:
+            text = f"The trained length of {changed.max_positions:,} positions: with factor 1 nothing is slowed."
         numbers = {
             "range from pair": round(low, 2), "to pair": round(high, 2), "slowest turn": round(last),
             "m": f"{changed.rope_multiplier:.4f}", "m²": f"{changed.rope_multiplier**2:.4f}",

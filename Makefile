@@ -13,13 +13,14 @@ PY := $(BIN)/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint fmt gpu-check lab serve browser clean
+.PHONY: help setup book test lint fmt mutations gpu-check lab serve browser clean
 
 help:
 	@echo "make book       build the site into _build/html"
 	@echo "make test       run every check (STAGES=\"unit browser\" runs some)"
 	@echo "make lab        open the chapters in JupyterLab"
 	@echo "make serve      show the built site on http://localhost:$(PORT)"
+	@echo "make mutations  break each part of the model and see tests and chapters turn red"
 	@echo "make gpu-check  run the complete model on a GPU"
 	@echo "make lint       ruff and mypy;  make fmt  format;  make clean  remove what was built"
 
@@ -47,6 +48,9 @@ lint: $(READY)
 
 fmt: $(READY)
 	@$(BIN)/ruff check --fix --quiet .; $(BIN)/ruff format --quiet . && $(PY) tools/notebooks.py --write
+
+mutations: $(READY)
+	@$(PY) tests/mutations.py --chapters
 
 gpu-check: $(READY)
 	@$(PY) -m rnj.gpu_check

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.common import largest_difference, packed_row, random
 from torch import Tensor
 
 from rnj import TINY, Config
@@ -14,6 +13,7 @@ from rnj.attention import Attention
 from rnj.core_attention import Rows
 from rnj.trace import into
 from rnj.yarn import cos_sin, rotate
+from tests.common import largest_difference, packed_row, random
 
 LOCAL, GLOBAL = 0, 1  # the first two layers of TINY
 T = 23

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.common import largest_difference, model, packed_row, random_tokens
 
 import rnj
 from rnj import RNJ_1_5, TINY, CacheFull, Config, KVCache, Transformer
 from rnj.text import left_pad
+from tests.common import largest_difference, model, packed_row, random_tokens
 
 LOCAL, GLOBAL = 0, 1  # the first two layers of TINY: C 5, lookback 2
 GIB = 2**30

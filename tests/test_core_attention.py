@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.common import Watch, largest_difference, packed_row, random
 from torch import Tensor
 
 from rnj.core_attention import Rows, allowed, attend, attend_explicit, block_local, causal, same_document, sliding
 from rnj.trace import into
+from tests.common import Watch, largest_difference, packed_row, random
 
 N, K, H = 6, 2, 4  # query heads, key heads, head_dim
 SCALE = 0.3

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.common import Watch, largest_difference, random, random_tokens
-from tests.common import model as any_model
 from torch import Tensor
 
 import rnj
 from rnj import TINY, Transformer, fill_in_the_middle, generate, probabilities
 from rnj.text import load_tokenizer
+from tests.common import Watch, largest_difference, random, random_tokens
+from tests.common import model as any_model
 
 # --- the distribution -------------------------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from tests.common import largest_difference, random
 from torch import Tensor
 
 from rnj.mlp import GeGLU
 from rnj.trace import into
+from tests.common import largest_difference, random
 
 
 def mlp(d_model: int = 6, d_ff: int = 10, seed: int = 0) -> GeGLU:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.common import Watch, largest_difference, model, packed_row, random, random_tokens
 from torch import Tensor
 
 import rnj
 from rnj import RNJ_1_5, SMALL, TINY, Transformer
+from tests.common import Watch, largest_difference, model, packed_row, random, random_tokens
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.mutations import MUTATIONS, ROOT, Mutation, source
 
 

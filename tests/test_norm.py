@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.common import largest_difference, random
 from torch import Tensor
 
 from rnj.norm import RMSNorm
+from tests.common import largest_difference, random
 
 
 def norm(dim: int, weight: Tensor | float = 0.0, eps: float = 1e-6, dtype: torch.dtype = torch.float32) -> RMSNorm:

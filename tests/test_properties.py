@@ -7,7 +7,6 @@ from functools import cache
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.common import TOLERANCE, largest_difference, model, packed_row, random_tokens
 from torch import Tensor
 
 import rnj
@@ -15,6 +14,7 @@ from rnj import TINY, Transformer
 from rnj.core_attention import Rows, allowed
 from rnj.text import left_pad
 from rnj.trace import into
+from tests.common import TOLERANCE, largest_difference, model, packed_row, random_tokens
 
 few = settings(deadline=None, max_examples=25, derandomize=True)
 C = TINY.block_size

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests import reference
-from tests.common import TOLERANCE, largest_difference, model, numpy_weights, packed_row, random_tokens
-from tests.reference import Decoder, Place, may_look
 
 import rnj
 from rnj import RNJ_1_5, TINY
+from tests import reference
+from tests.common import TOLERANCE, largest_difference, model, numpy_weights, packed_row, random_tokens
+from tests.reference import Decoder, Place, may_look
 
 # --- the reference itself holds the known numbers ---------------------------------------------------------------------
 

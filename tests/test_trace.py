@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.common import largest_difference, model, packed_row, random_tokens
 from torch import Tensor
 
 import rnj
 from rnj import TINY
 from rnj.trace import into, silent, within
+from tests.common import largest_difference, model, packed_row, random_tokens
 
 ATTENTION = ["q", "k", "v", "q_norm", "k_norm", "q_rot", "k_rot"]
 EXPLICIT = ["allowed", "scores", "weights"]

@@ -9,13 +9,13 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from tests.common import random
 
 from rnj import RNJ_1_5, SMALL
 from rnj.lab import positions as lab
 from rnj.viz import palette, sweep, yarn
 from rnj.viz.figure import Shown, clipped, number
 from rnj.yarn import correction_range, cos_sin, inv_freq, rotate
+from tests.common import random
 
 
 def words(shown: Shown, narrow: bool = False) -> list[str]:

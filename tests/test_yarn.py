@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests import reference
-from tests.common import largest_difference, random
 from torch import Tensor
 
 import rnj
 from rnj import RNJ_1_5, TINY, Config
 from rnj.yarn import angles, correction_range, cos_sin, inv_freq, ramp, rotate
+from tests import reference
+from tests.common import largest_difference, random
 
 PLAIN = replace(RNJ_1_5, rope_type="default", rope_factor=1.0)
 FAST_32 = replace(RNJ_1_5, beta_fast=32.0)

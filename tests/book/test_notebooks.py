@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from tests.book.reading import NAMES, NOTEBOOKS, ROOT, code_cells, count_assertions, empty_assertions, prose, read, tree
 from tools import notebooks as tool
 from tools.book import toc_files
+
+from tests.book.reading import NAMES, NOTEBOOKS, ROOT, code_cells, count_assertions, empty_assertions, prose, read, tree
 
 CHAPTERS = [path for path in NOTEBOOKS if re.match(r"\d\d_", path.stem)]
 pytestmark = pytest.mark.book

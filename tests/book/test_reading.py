@@ -1,6 +1,7 @@
 """The rules themselves: what they catch and what they let through."""
 
 import pytest
+
 from tests.book.reading import count_assertions, empty_assertions, numerals, prose_numerals
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tests.book.reading import NOTEBOOKS, code_cells, numerals, output_text, prose_numerals, read, source_numbers
 from tools.notebooks import SETUP_ID
 
 from rnj import facts
+from tests.book.reading import NOTEBOOKS, code_cells, numerals, output_text, prose_numerals, read, source_numbers
 
 MOST_SECONDS = 60
 pytestmark = pytest.mark.book

@@ -6,13 +6,13 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from pybtex.database import parse_file
-from tests.book.reading import NOTEBOOKS, ROOT, code_cells, read
 from tools import site_palette
 from tools.book import toc_files
 from tools.notebooks import setup_source
 
 import rnj
 from rnj import accounting, example
+from tests.book.reading import NOTEBOOKS, ROOT, code_cells, read
 
 REPOSITORY = site_palette.TARGET.parents[2]
 pytestmark = pytest.mark.book

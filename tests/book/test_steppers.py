@@ -1,9 +1,9 @@
 """Every frame of every registered stepper: no error, distinct pictures, finite numbers; and the chapters show them."""
 
 import pytest
-from tests.book.steppers import REGISTERED, STEPPERS
 
 from rnj.viz.stepper import sweep
+from tests.book.steppers import REGISTERED, STEPPERS
 
 pytestmark = pytest.mark.book
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-from tests.book.reading import ROOT
 from tools import browser as chromium
+
+from tests.book.reading import ROOT
 
 SITE = ROOT / "_build" / "html"
 # The theme declares one constant in two scripts; the page works all the same.

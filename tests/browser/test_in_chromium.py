@@ -4,11 +4,11 @@ import re
 
 import pytest
 from bs4 import BeautifulSoup
-from tests.book.reading import ROOT
-from tests.book.steppers import by_name
 from tools.book import toc_files
 
 from rnj.viz.stepper import _finite, readout
+from tests.book.reading import ROOT
+from tests.book.steppers import by_name
 
 PAGES = toc_files(ROOT)
 CHAPTERS = [page for page in PAGES if re.match(r"book/\d\d_", page)]

@@ -5,8 +5,9 @@ import re
 import pytest
 import yaml
 from bs4 import BeautifulSoup
-from tests.book.reading import ROOT
 from tools.book import faults, toc_files
+
+from tests.book.reading import ROOT
 
 PAGES = toc_files(ROOT)
 CHAPTERS = [page for page in PAGES if re.match(r"book/\d\d_", page)]

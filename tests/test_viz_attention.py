@@ -105,7 +105,7 @@ def test_kinds() -> None:
 def test_sum(trace: dict[str, torch.Tensor]) -> None:
     parts = torch.randn(6, 192)
     shown = draw.sum_figure(parts, parts.sum(0))
-    assert "the first 48 of 192 numbers" in words(shown) and "differ by 0e+00" in shown.alt
+    assert "all 192 numbers, to one scale" in words(shown) and "differ by 0e+00" in shown.alt
 
 
 def test_looks() -> None:

@@ -72,9 +72,9 @@ def _lines(ax: Axes, ends: Sequence[tuple[float, float, float, float]], colour: 
     ax.plot(xs, ys, color=colour, lw=width, clip_on=False, **look)
 
 
-def _bars(ax: Axes, vector: Tensor, x: float, y: float, width: float, high: float) -> None:
-    """Many numbers as bars around a middle line, full height at the largest: slate upwards, red downwards."""
-    step, top = width / vector.numel(), float(vector.abs().max())
+def _bars(ax: Axes, vector: Tensor, x: float, y: float, width: float, high: float, top: float | None = None) -> None:
+    """Many numbers as bars around a middle line: slate upwards, red downwards, full height at top (the largest)."""
+    step, top = width / vector.numel(), top or float(vector.abs().max())
     middle = y + high / 2
     _lines(ax, [(x, middle, x + width, middle)], MUTED, 0.5)
     for colour, sign in ((POSITIVE, 1), (NEGATIVE, -1)):
@@ -321,7 +321,7 @@ def norm_figure(factors: Sequence[float], plain: Sequence[float], normed: Sequen
         ticks = [10**e for e in range(math.floor(math.log10(min(normed))), math.ceil(math.log10(max(plain))) + 1)]
         ax.set_yticks(ticks, [f"{t:,}" for t in ticks])
         ax.minorticks_off()
-        ax.set_xlabel("W_q and W_k, times")
+        ax.set_xlabel("W_q and W_k multiplied by")
         heading(ax, "The largest score", "all heads, all pairs of the row")
         made.append(fig)
     alt = (
@@ -445,36 +445,30 @@ def kinds_figure(config: Config, counts: Mapping[str, int]) -> Shown:
 # The sum of the heads ------------------------------------------------------------------------------------------------
 
 
-def sum_figure(parts: Tensor, out: Tensor, first: int = 48) -> Shown:
-    """What each head adds to the followed token, [N, D] (the first columns), and their sum beside the output [D]."""
-    N = parts.shape[0]
+def sum_figure(parts: Tensor, out: Tensor) -> Shown:
+    """What each head adds to the followed token, [N, D], and their sum beside the output [D]: every number a bar."""
+    N, D = parts.shape
     total = parts.sum(0)
+    top = float(out.abs().max())
     made = []
-    for width, left, cut in ((WIDE, 0.14, first), (NARROW, 0.26, first // 2)):
-        fig, ax = panels(
-            width,
-            2.75 if width == WIDE else 2.6,
-            left=left,
-            right=0.995,
-            top=0.85 if width == WIDE else 0.83,
-            bottom=0.01,
-        )
-        high = 1.0 if width == WIDE else 1.15
-        limits(ax, -0.1, cut + 0.1, -0.1, (N + 3.3) * high, equal=False)
-        top = float(out[:cut].abs().max())
-        grid(ax, parts[:, :cut], vmax=top, numbers=False, fit=False, cell=(1, high))
+    for width, height, left in ((WIDE, 3.6, 0.14), (NARROW, 3.4, 0.26)):
+        fig, ax = panels(width, height, left=left, right=0.995, top=0.87, bottom=0.01)
+        limits(ax, -0.1, D + 0.1, -0.1, N + 4.1, equal=False)
         for n in range(N):
-            label(ax, -0.4, (n + 0.5) * high, f"head {n}", QUERY, ha="right")
+            _bars(ax, parts[n], 0, n, D, 1, top / 2)
+            label(ax, -0.02 * D, n + 0.5, f"head {n}", QUERY, ha="right")
         for i, (name, vector) in enumerate((("their sum", total), ("o_proj of all", out))):
-            y = (N + 0.6 + 1.35 * i) * high
-            grid(ax, vector[None, :cut], vmax=top, numbers=False, fit=False, at=(0, y), cell=(1, high), lit_row=0)
-            label(ax, -0.4, y + high / 2, name, INK, ha="right", lit=True)
-        heading(ax, "What each head adds", f"the first {cut} of {out.numel()} numbers")
+            y = N + 0.25 + 1.95 * i
+            glow(ax, 0, y, D, 1.8)
+            lit_box(ax, 0, y, D, 1.8)
+            _bars(ax, vector, 0, y, D, 1.8, top)
+            label(ax, -0.02 * D, y + 0.9, name, INK, ha="right", lit=True)
+        heading(ax, "What each head adds", f"all {D} numbers, to one scale")
         made.append(fig)
     apart = float((total - out).abs().max())
     alt = (
-        f"{N} strips, one a head, of what it adds to the output through its own part of o; below them their sum and "
-        f"the projection of all heads at once, which look the same: they differ by {apart:.0e}."
+        f"{N} rows of bars, one a head, of what it adds to the output through its own part of o; below them their sum "
+        f"and the projection of all heads at once, which look the same: they differ by {apart:.0e}."
     )
     return show(made[0], alt, narrow=made[1])
 
@@ -613,7 +607,7 @@ def looks_stepper(model: Transformer | None = None) -> Stepper:
         entropy = -float((weights[seen] * weights[seen].clamp_min(1e-30).log()).sum())
         return Frame(
             fig,
-            text=f"Head {head} of layer {layer} ({kind}): {names[token]} looks most at {names[best]}, row {best}.",
+            text=f"Head {head} of layer {layer} ({kind}): {names[token]} looks most at “{names[best]}”, row {best}.",
             numbers={
                 "largest weight": weights[best],
                 "weight on itself": weights[token],

@@ -177,7 +177,7 @@ def kv_cache_figure(config: Config = RNJ_1_5, tokens: int = LONGEST) -> Shown:
 def _kv_cache(config: Config, tokens: int, lines: Sequence[tuple[str, str, bool]], width: float) -> Figure:
     wide = width > 5
     size = (width, 5.2) if wide else (width, 6.4)
-    frame = {"left": 0.02, "right": 0.8} if wide else {"left": 0.01, "right": 0.99}
+    frame: dict[str, Any] = {"left": 0.02, "right": 0.8} if wide else {"left": 0.01, "right": 0.99}
     bottom, ratios = (0.03, (1, 2.9)) if wide else (0.25, (1, 3.4))
     fig, (one, layers) = panels(
         *size, rows=2, top=0.91, bottom=bottom, hspace=0.34 if wide else 0.42, height_ratios=ratios, **frame
@@ -532,7 +532,7 @@ def six_n_figure(config: Config = RNJ_1_5) -> Shown:
 
 def _six_n(config: Config, width: float) -> Figure:
     wide = width > 5
-    edges = {"left": 0.085, "right": 0.76} if wide else {"left": 0.13, "right": 0.84}
+    edges: dict[str, Any] = {"left": 0.085, "right": 0.76} if wide else {"left": 0.13, "right": 0.84}
     fig, ax = panels(width, 4.1 if wide else 3.7, bare=False, top=0.83, bottom=0.1, **edges)
     lengths = [round(1024 * 2 ** (i / 16)) for i in range(16 * 8 + 1)]  # 1,024 to 262,144
     colours: dict[AttentionCount, str] = {"no causal half": MUTED, "causal half": GLOBAL, "exact pairs": LOCAL}
@@ -839,26 +839,26 @@ def _log10(value: float) -> float:
 
 def models_table(models: Sequence[DenseModel]) -> HTML:
     """Known models as a table, each row counted from its hyperparameters."""
-    columns = ("year", "L", "D", "F", "N / K", "H", "V", "parameters", "cache a token")
+    columns = ("year", "parameters", "cache a token", "L", "D", "F", "N / K", "H", "V")
     rows = []
     for m in models:
         cells = (
             str(m.year),
+            f"{m.parameters():,}",
+            f"{m.kv_cache_bytes(1):,} B",
             str(m.n_layers),
             f"{m.d_model:,}",
             f"{m.d_ff:,}",
             f"{m.n_heads} / {m.n_kv_heads}",
             str(m.head_dim),
             f"{m.vocab_size:,}",
-            f"{m.parameters():,}",
-            f"{m.kv_cache_bytes(1):,} B",
         )
         rows.append(f'<tr><th scope="row">{m.name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
     head = f'<th scope="col">model</th>{"".join(f"<th scope=col>{name}</th>" for name in columns)}'
-    look = "<style>.rnj-models :is(th,td){white-space:nowrap;text-align:right;padding:.3rem .5rem}"
-    look += ".rnj-models tr>:first-child{text-align:left}.rnj-models table{font-size:.85rem}</style>"
+    look = "<style>.rnj-models :is(th,td){white-space:nowrap;text-align:right;padding:.3rem .4rem}"
+    look += ".rnj-models tr>:first-child{text-align:left}</style>"
     scroll = '<div class="rnj-models" style="overflow-x:auto" tabindex="0" role="group" aria-label="Known models">'
-    table = f'<table class="table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    table = f'<table class="table" style="font-size:.8rem"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     return HTML(f"{scroll}{look}{table}</div>")
 
 

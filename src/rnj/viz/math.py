@@ -858,8 +858,8 @@ def models_table(models: Sequence[DenseModel]) -> HTML:
     look = "<style>.rnj-models :is(th,td){white-space:nowrap;text-align:right;padding:.3rem .4rem}"
     look += ".rnj-models tr>:first-child{text-align:left}</style>"
     scroll = '<div class="rnj-models" style="overflow-x:auto" tabindex="0" role="group" aria-label="Known models">'
-    table = f'<table class="table" style="font-size:.8rem"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    return HTML(f"{scroll}{look}{table}</div>")
+    table = f'<table class="table" style="font-size:.8rem"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
+    return HTML(f"{scroll}{look}{table}</table></div>")
 
 
 STEPPERS = {

@@ -280,9 +280,9 @@ def block_figure(trace: Mapping[str, Tensor], layer: int, lit: int, word: str, n
 def _block(vectors: Mapping[str, Tensor], layer: int, word: str, width: float, numbers: int) -> Figure:
     wide = width == WIDE
     scale = 4.05 / 12.4  # inches a unit, the same in both drawings
-    tall = 14.9
+    tall = 15.2
     fig, ax = panels(width, scale * tall, left=0, right=1, top=1, bottom=0)
-    limits(ax, 0, width / scale, -1.5, tall - 1.5)
+    limits(ax, 0, width / scale, -1.8, tall - 1.8)
     stream, branch, half = 1.1, 4.6, 2.15
     parts = [
         ("pre_attn_norm", "norm", 1.45), ("attn.out", "attention", 2.8), ("post_attn_norm", "norm", 4.15),
@@ -291,7 +291,7 @@ def _block(vectors: Mapping[str, Tensor], layer: int, word: str, width: float, n
     sums = {"mid": 5.65, "out": 11.55}
     points = {"in": -0.05, "mid": 5.65, "out": 11.55} | {name: y for name, _, y in parts}
     # the stream and its two sums
-    arrow(ax, (stream, -0.75), (stream, 13.0), INK, lw=2.2)
+    arrow(ax, (stream, -0.95), (stream, 13.0), INK, lw=2.2)
     for y in sums.values():
         ax.add_patch(Circle((stream, y), 0.36, facecolor=PAPER, edgecolor=INK, lw=1.2, zorder=5, clip_on=False))
         label(ax, stream, y + 0.01, "+", INK, ha="center", fontsize=11, lit=True, zorder=6)
@@ -317,9 +317,9 @@ def _block(vectors: Mapping[str, Tensor], layer: int, word: str, width: float, n
     left = 8.2 if wide else 10.2
     cell = (width / scale - left - 2.0) / numbers
     if wide:
-        label(ax, left, -1.15, f"{word} in block {layer}", INK, fontsize=9, lit=True)
+        label(ax, left, -1.45, f"{word} in block {layer}", INK, fontsize=9, lit=True)
     said = "norm" if wide else f"norm of {word}"
-    label(ax, width / scale - 0.1, -1.15, said, INK, ha="right", fontsize=9, lit=True)
+    label(ax, width / scale - 0.1, -1.45, said, INK, ha="right", fontsize=9, lit=True)
     for name, y in points.items():
         vector = vectors[name]
         near = 0.45 if name in ("mid", "out", "in") else 0.0
@@ -333,7 +333,7 @@ def _block(vectors: Mapping[str, Tensor], layer: int, word: str, width: float, n
             label(ax, width / scale - 0.1, y, norm, INK, ha="right", fontsize=8.5, lit=near > 0)
             if name in ("in", "mid", "out"):
                 label(ax, branch + half + 0.25, y, name, MUTED, fontsize=7.5)
-    label(ax, 0.1, -1.15, "residual stream", INK, fontsize=9, lit=True)
+    label(ax, 0.1, -1.45, "residual stream", INK, fontsize=9, lit=True)
     return fig
 
 
@@ -533,7 +533,7 @@ def text_stepper(tokenizer: Tokenizer | None = None, most: int = 72) -> Stepper:
     def draw(text: str) -> Frame:
         text = TEXTS.get(text, text)
         ids = tokenizer.encode(text)
-        fig, ax = panels(3.5, 2.55, left=0.005, right=0.995, top=1, bottom=0)
+        fig, ax = panels(3.35, 2.5, left=0.005, right=0.995, top=1, bottom=0)
         limits(ax, 0, columns, -0.2, 2 * lines + 0.4, equal=False)
         x, y, drawn = 0.0, 0.0, 0
         for n, i in enumerate(ids):
@@ -578,7 +578,7 @@ def packing_stepper(tokenizer: Tokenizer | None = None, length: int = example.RO
     def draw(first: int, second: int) -> Frame:
         ids = [texts[0][:first], texts[1][:second]]
         packed = pack(ids, length, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id, pad_id=tokenizer.pad_id)
-        fig, ax = panels(3.5, 3.7, left=0.01, right=0.99, top=1, bottom=0)
+        fig, ax = panels(3.35, 3.6, left=0.01, right=0.99, top=1, bottom=0)
         B = packed.tokens.shape[0]
         limits(ax, 0, 18.0, -2.2, length + 0.2, equal=False)
         for b in range(2):
@@ -657,7 +657,7 @@ def stage_stepper(trace: Mapping[str, Tensor] | None = None, lit: int = example.
         tensor = trace[name][0]  # [T, …]
         flat = tensor.flatten(1)  # [T, numbers]
         norms = flat.norm(dim=-1)  # [T]
-        fig, ax = panels(3.5, 4.0, left=0.005, right=0.995, top=1, bottom=0)
+        fig, ax = panels(3.35, 3.9, left=0.005, right=0.995, top=1, bottom=0)
         limits(ax, -3.9, 21.6, -3.1, T + 0.2, equal=False)
         ending = name.split(".", 2)[-1] if name.startswith("block") else name
         what = WHAT.get(ending) or WHAT[ending.rsplit(".", 1)[-1]]
@@ -670,7 +670,7 @@ def stage_stepper(trace: Mapping[str, Tensor] | None = None, lit: int = example.
         width = 14.6 / count
         grid(ax, flat[:, :count], numbers=False, at=(0, 0), cell=(width, 1), fit=False, lit_row=lit)
         top = float(norms.max())
-        _rectangles(ax, [(15.1, i + 0.25, 3.6 * float(norms[i]) / top, 0.5) for i in range(T)], POSITIVE, 0.6)
+        _rectangles(ax, [(15.1, i + 0.25, 3.2 * float(norms[i]) / top, 0.5) for i in range(T)], POSITIVE, 0.6)
         for i, text in enumerate(names):
             label(ax, -0.3, i + 0.52, text, document(segments[i]), ha="right", fontsize=8, lit=i == lit)
             norm = number(float(norms[i]), ".2f" if norms[i] < 1000 else ",.0f")
@@ -707,7 +707,7 @@ def sampling_stepper(
         p = probabilities(logits, temperature, k, top_p)[order]  # [V], falling
         plain = probabilities(logits, temperature)[order]  # without the two cuts
         kept = int((p > 0).sum())
-        fig, ax = panels(3.5, 3.9, left=0.005, right=0.995, top=1, bottom=0)
+        fig, ax = panels(3.35, 3.8, left=0.005, right=0.995, top=1, bottom=0)
         limits(ax, 0, 26, -5.1, rows + 1.3, equal=False)
         said = f"temperature {temperature:g}, top-k {top_k}, top-p {top_p:g}"
         label(ax, 0.1, -4.6, f"after {word}", INK, fontsize=10, lit=True)

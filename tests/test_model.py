@@ -312,3 +312,10 @@ def test_block_is_the_same_for_every_layer_but_its_type() -> None:
     assert kinds == [5, None, 5, 5, None]
     assert [block.attn.block_size for block in rnj.meta(SMALL).blocks] == [128, 128, 128, None] * 2
     assert sum(block.attn.block_size == 4096 for block in rnj.meta(RNJ_1_5).blocks) == 24
+
+
+def test_packed_rows_on_the_meta_device_have_shapes() -> None:
+    positions, segments = packed_row(6, 9, padding=1)
+    tokens = torch.zeros(1, 16, dtype=torch.int64)
+    made = rnj.meta(TINY)(*(x.to("meta") for x in (tokens, positions, segments)))
+    assert made.shape == (1, 16, TINY.vocab_size) and made.is_meta

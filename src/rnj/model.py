@@ -137,11 +137,12 @@ class Transformer(nn.Module):
         B, T = tokens.shape
         if cache is not None and cache.batch != B:
             raise ValueError(f"the cache was made for a batch of {cache.batch}, not {B}")
-        for name, given in (("positions", positions), ("segments", segments)):
-            if given is not None and given.shape != tokens.shape:
-                raise ValueError(f"{name} must be {list(tokens.shape)} like the tokens, not {list(given.shape)}")
+        given = {name: x for name, x in (("positions", positions), ("segments", segments)) if x is not None}
+        for name, x in given.items():
+            if x.shape != tokens.shape:
+                raise ValueError(f"{name} must be {list(tokens.shape)} like the tokens, not {list(x.shape)}")
         seen = 0 if cache is None else cache.length
-        if positions is None and segments is None:
+        if not given:
             rows = Rows.plain(B, T, device=tokens.device) if cache is None else cache.next_rows(T)
         else:
             if positions is None:
@@ -152,8 +153,9 @@ class Transformer(nn.Module):
                 segments = torch.ones_like(positions)
             columns = torch.arange(seen, seen + T, device=tokens.device).expand(B, T)
             rows = Rows(positions, segments, columns if self.config.block_origin == "row" else positions)
-            _check_documents(rows, cache)
         if tokens.device.type != "meta":
+            if given:
+                _check_documents(rows, cache)
             last = seen + T - 1 if rows.start is not None else int(rows.positions.max())
             if last >= self.config.max_positions:
                 raise ValueError(

@@ -204,4 +204,4 @@ def test_shift_leaves_the_score() -> None:
     for word in key.values:
         by_shift = [stepper.frame(shift=s, key=word).numbers for s in yarn.SHIFTS]
         assert max(n["score"] for n in by_shift) - min(n["score"] for n in by_shift) <= 0.011
-        assert [n["q's position"] for n in by_shift] == [6 + s for s in yarn.SHIFTS]
+        assert [n["q’s position"] for n in by_shift] == [6 + s for s in yarn.SHIFTS]

@@ -101,7 +101,7 @@ def words_figure(
     queries: [T][N][H]; keys, values: [T][H]; scores, weights: [N][T] of the asking word; outputs: [N][H]. Plain lists.
     """
     made = []
-    for width, height, rows, columns in ((WIDE, 2.1, 1, 2), (NARROW, 4.3, 2, 1)):
+    for width, height, rows, columns in ((WIDE, 2.1, 1, 2), (NARROW, 3.75, 2, 1)):
         fig, axes = panels(width, height, rows, columns, left=0.0, right=1.0, top=0.88 if rows == 1 else 0.94,
                            bottom=0.0, wspace=0.06, hspace=0.2)  # fmt: skip
         for n, ax in enumerate(axes.ravel()):
@@ -306,7 +306,7 @@ def view_figure(right: Tensor, wrong: Tensor, segments: Tensor, lit: int) -> Sho
 
 
 def norm_figure(factors: Sequence[float], plain: Sequence[float], normed: Sequence[float], bound: float) -> Shown:
-    """The largest |score| by what W_q and W_k are multiplied by: without the norms, with them, and the bound."""
+    """The largest |score| by what q_proj and k_proj are multiplied by: without the norms, with them, and the bound."""
     made = []
     for width, right in ((4.9, 0.72), (NARROW, 0.66)):
         fig, ax = panels(width, 3.1, bare=False, left=0.12, right=right, top=0.84, bottom=0.15)
@@ -321,7 +321,7 @@ def norm_figure(factors: Sequence[float], plain: Sequence[float], normed: Sequen
         ticks = [10**e for e in range(math.floor(math.log10(min(normed))), math.ceil(math.log10(max(plain))) + 1)]
         ax.set_yticks(ticks, [f"{t:,}" for t in ticks])
         ax.minorticks_off()
-        ax.set_xlabel("W_q and W_k multiplied by")
+        ax.set_xlabel("q_proj and k_proj multiplied by")
         heading(ax, "The largest score", "all heads, all pairs of the row")
         made.append(fig)
     alt = (
@@ -467,8 +467,8 @@ def sum_figure(parts: Tensor, out: Tensor) -> Shown:
         made.append(fig)
     apart = float((total - out).abs().max())
     alt = (
-        f"{N} rows of bars, one a head, of what it adds to the output through its own part of o; below them their sum "
-        f"and the projection of all heads at once, which look the same: they differ by {apart:.0e}."
+        f"{N} rows of bars, one a head, of what it adds to the output through its own part of o_proj; below them their "
+        f"sum and the projection of all heads at once, which look the same: they differ by {apart:.0e}."
     )
     return show(made[0], alt, narrow=made[1])
 

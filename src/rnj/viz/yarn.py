@@ -25,7 +25,7 @@ from rnj.config import RNJ_1_5, SMALL, Config
 from rnj.lab import positions as lab
 from rnj.viz.figure import NARROW, WIDE, Shown, arrow, glow, grid, heading, label, limits, lit_box, panels, show
 from rnj.viz.figure import number as written
-from rnj.viz.palette import DOC2, FAINT, INK, KEY, MUTED, PADDING, PAPER, POSITIVE, QUERY
+from rnj.viz.palette import DOC2, FAINT, INK, KEY, MUTED, NEGATIVE, PADDING, PAPER, POSITIVE, QUERY
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 from rnj.yarn import angles, correction_range, cos_sin, inv_freq, ramp, rotate
 
@@ -709,13 +709,13 @@ def visited_figure(config: Config = RNJ_1_5, pairs: Sequence[int] = (40, 46, 50,
         cell = 2.5
         fig, axes = panels(
             width,
-            width * (0.42 if wide else 1.62),
+            width * (0.46 if wide else 1.62),
             rows=2,
             left=0,
             right=1,
             top=0.86 if wide else 0.92,
             bottom=0.0,
-            hspace=0.32 if wide else 0.2,
+            hspace=0.55 if wide else 0.2,
         )
         for ax, table, name in ((axes[0], plain, "Plain rotation"), (axes[1], config, "YaRN")):
             limits(ax, -1.25, cell * columns - 1.25, -1.15, cell * rows - 0.9 + 0.55 * (rows - 1))
@@ -871,9 +871,9 @@ def shift_stepper(config: Config = SMALL) -> Stepper:
         products = (q_rot * k_rot).view(2, half).sum(0) * config.scale  # [H/2]
         return Frame(
             _shift_drawing(q_rot, k_rot, products),
-            f"q at position {at_q:,}, k at {at_k:,}: {at_q - at_k} apart. The hands turn; the bars, each pair's "
+            f"q at position {at_q:,}, k at {at_k:,}: {at_q - at_k} apart. The hands turn; the bars, each pair’s "
             f"share of the score, stay.",
-            {"q's position": at_q, "k's position": at_k, "score": round(float(products.sum()), 2)},
+            {"q’s position": at_q, "k’s position": at_k, "score": round(float(products.sum()), 2)},
             f"16 dials with a query at position {at_q:,} and a key at {at_k:,}, and the share of each pair in the "
             f"score {products.sum():.2f}.",
         )
@@ -924,7 +924,8 @@ def _shift_drawing(q_rot: Tensor, k_rot: Tensor, products: Tensor) -> Figure:
     top = float(products.abs().max()) * 1.12
     limits(bars, -0.7, half - 0.3, -top, top, equal=False)
     for i, value in enumerate(products.tolist()):
-        bars.add_patch(Rectangle((i - 0.32, 0), 0.64, -round(value, 2), facecolor=POSITIVE, alpha=0.85, linewidth=0))
+        colour = POSITIVE if value > 0 else NEGATIVE
+        bars.add_patch(Rectangle((i - 0.32, 0), 0.64, -round(value, 2), facecolor=colour, alpha=0.85, linewidth=0))
     bars.plot([-0.5, half - 0.5], [0, 0], color=MUTED, lw=0.6)
     label(bars, -0.5, -top * 0.98, "query", colour=QUERY, va="top", fontsize=8)
     label(bars, 1.4, -top * 0.98, "key", colour=KEY, va="top", fontsize=8)

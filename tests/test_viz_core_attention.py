@@ -64,6 +64,7 @@ def test_values(head: dict[str, torch.Tensor]) -> None:
     )
     numbers = [w for w in words(shown) if w.isdigit() and w != "7"]
     percent = [f"{100 * float(head['weights'][i, j]):.0f}" for i, j in head["allowed"].nonzero().tolist()]
+    percent += [f"{100 * float(head['weights'][12, j]):.0f}" for j in range(6, 13)]  # once more, below the values
     assert numbers == [p for p in percent if p != "7"]  # 7 is a token of the row as well
     assert "7 keys" in words(shown) and "sees nothing" in words(shown)
 

@@ -11,6 +11,7 @@ import torch
 import rnj
 from rnj import RNJ_1_5, SMALL, accounting, example, facts
 from rnj.accounting import GIB, all_global
+from rnj.gpu_check import Row
 from rnj.viz import math as draw
 from rnj.viz import sweep
 from rnj.viz.figure import Shown
@@ -125,6 +126,18 @@ def test_models_table_counts():
     table = draw.models_table(accounting.KNOWN_MODELS).data
     assert "6,738,415,616" in table and "8,030,261,248" in table and "405,853,388,800" in table
     assert table.count("<tr>") == 1 + len(accounting.KNOWN_MODELS)
+
+
+def test_checks_table_shows_every_row_and_joins_lines_that_go_on():
+    rows = [
+        Row("device", "none:"),
+        Row("", "counted <only>"),
+        Row("parameters", "8", "8", True),
+        Row("x", "1", "2", False),
+    ]
+    table = draw.checks_table(rows).data
+    assert table.count("<tr>") == 1 + 3 and "none: counted &lt;only&gt;" in table
+    assert "<td>ok</td>" in table and "<td>FAILED</td>" in table
 
 
 # Steppers

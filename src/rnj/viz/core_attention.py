@@ -77,7 +77,7 @@ def scores_figure(
         ax, k.T, colour=KEY, vmax=top, numbers=False, at=(0, -side), cell=(1, thin), fit=False, lit_column=key, gap=0.06
     )
     _upright(ax, labels, colours, y=-side - 0.3, lit=key)
-    grid(ax, scores, numbers=".1f", fontsize=7, fit=False, lit_row=lit, lit_column=key)
+    grid(ax, scores, numbers=".1f", fontsize=6.5, fit=False, lit_row=lit, lit_column=key)
     left = -side - 3.4
     label(ax, left, -side - 2.7, "Scores of one head", INK, fontsize=10, lit=True)
     for i, (text, colour) in enumerate(
@@ -175,7 +175,9 @@ def _values(
     for j in range(T):
         if mask[lit, j] and not narrow:
             share = number(100 * float(weights[lit, j]), ".0f")
-            label(ax, j + 0.5, end + 0.9, f"{share} %", VALUE, ha="center", fontsize=7.5)
+            label(ax, j + 0.5, end + 0.9, share, VALUE, ha="center", fontsize=8)
+    if not narrow:
+        label(ax, -0.3, end + 0.9, "weight, %", VALUE, ha="right", fontsize=word)
     return fig
 
 
@@ -397,8 +399,8 @@ def reach_figure(steps: dict[str, Tensor], layer_types: dict[str, Sequence[str]]
     stands for.
     """
     names = list(steps)
-    wide, axes = panels(WIDE, 3.7, 1, len(names), left=0.06, right=0.985, top=0.82, bottom=0.1, wspace=0.14)
-    narrow, more = panels(NARROW, 6.8, len(names), 1, left=0.1, right=0.96, top=0.9, bottom=0.06, hspace=0.42)
+    wide, axes = panels(WIDE, 3.7, 1, len(names), left=0.085, right=0.985, top=0.82, bottom=0.1, wspace=0.24)
+    narrow, more = panels(NARROW, 6.8, len(names), 1, left=0.175, right=0.96, top=0.9, bottom=0.06, hspace=0.42)
     said = []
     for pair in (axes, more):
         for ax, name in zip(pair, names, strict=True):
@@ -412,7 +414,7 @@ def reach_figure(steps: dict[str, Tensor], layer_types: dict[str, Sequence[str]]
                 ax.plot([e, e], [0, L + 0.4], color=MUTED, lw=0.5, ls=(0, (2, 2)), zorder=0.5)
                 label(ax, e, L + 1.6, f"{e * unit:,}", ha="left" if e == 0 else "center", fontsize=8)
             for n in (1, L):
-                label(ax, -0.012 * T, L - n + 0.5, str(n), ha="right", fontsize=8)
+                label(ax, -0.012 * T, L - n + 0.5, f"after {n}", ha="right", fontsize=8)
             start = firsts[-1] * unit
             after = next(n for n, f in enumerate(firsts) if f == firsts[-1])
             heading(ax, name, f"back to {start:,} after {after} layers")

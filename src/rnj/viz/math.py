@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from html import escape
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from rnj import accounting, facts
 from rnj.accounting import ATTENTION_COUNTS, GIB, AttentionCount, DenseModel, TrainingRun, all_global
 from rnj.cache import KVCache
 from rnj.config import RNJ_1_5, SMALL, Config
+from rnj.gpu_check import Row
 from rnj.model import build
 from rnj.viz.card import at_token
 from rnj.viz.figure import NARROW, WIDE, Shown, arrow, glow, heading, label, limits, lit_box, panels, show
@@ -92,7 +94,7 @@ def _journey(stream: Sequence[float], added: Sequence[float], config: Config, wi
         label(
             ax,
             x,
-            norm + (0.055 if x else -0.07) * top,
+            norm + (0.055 if x else -0.07 if wide else 0.1) * top,
             f"{norm:.1f}",
             ha="right" if x else "center",
             lit=True,
@@ -251,7 +253,7 @@ def cache_stepper() -> Stepper:
         heading(ax, f"{context:,} tokens a row", f"GiB at batch {batch}, bfloat16; logarithmic axes")
         fits = [name for name in kinds if sizes[name] <= room]
         text = (
-            f"{gib(room)} are left beside the weights, before any activations. There fit: "
+            f"{gib(room)} are left beside the weights, before any activations. What fits: "
             f"{'; '.join(fits) or 'none of them'}."
         )
         numbers = {f"{name}, bytes": size for name, size in sizes.items()}
@@ -549,7 +551,7 @@ def _six_n(config: Config, width: float) -> Figure:
             ax.annotate(
                 f"{equal:,}", (equal, 1), (-6, 5) if first else beside, textcoords="offset points",
                 color=colours[count], ha="right" if first else "left", fontsize=9 if wide else 8, weight="bold",
-                annotation_clip=False,
+                annotation_clip=False, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}, zorder=4,
             )  # fmt: skip
     for tokens in SHARES:
         share_here = accounting.attention_share(config, tokens)
@@ -751,7 +753,7 @@ RUNS: dict[str, tuple[float, float, str]] = {  # name → (parameters, tokens, c
 TRILLIONS = (2.0, 4.0, 8.4, 15.6)
 CHIPS = (256, 1024, 4096, 16_384)
 MFUS = (20, 30, 40, 50)
-MARKS = ((1 / 24, "an hour"), (0.25, "6 hours"), (1, "a day"), (7, "a week"), (30, "30 days"), (365, "a year"))
+MARKS = ((1 / 24, "an hour"), (1, "a day"), (7, "a week"), (30, "30 days"), (365, "a year"))
 
 
 def days_stepper() -> Stepper:
@@ -761,20 +763,22 @@ def days_stepper() -> Stepper:
     def draw(trillions: float, chips: int, mfu: int) -> Frame:
         tokens = trillions * 1e12
         run = accounting.training_run(accounting.six_n_d(n, tokens), chips, peak, mfu / 100)
-        fig, ax = panels(NARROW, 1.6, left=0.01, right=0.99, top=0.68, bottom=0.2)
+        fig, ax = panels(NARROW, 1.6, left=0.01, right=0.99, top=0.7, bottom=0.15)
         least, most = MARKS[0][0], MARKS[-1][0]
         ax.set(xscale="log", xlim=(least, most), ylim=(0, 1))
-        _block(ax, least, 0.3, most - least, 0.4, FAINT, 0.7)
-        _block(ax, least, 0.3, run.days - least, 0.4, POSITIVE, 0.6)
-        ax.plot([run.days] * 2, [0.16, 0.84], color=LIT, lw=1.6)
+        ax.plot([least, most], [0.3, 0.3], color=MUTED, lw=0.8, clip_on=False, zorder=1)
+        ax.plot([run.days], [0.3], "o", color=LIT, ms=7, clip_on=False)
+        ax.plot([run.days] * 2, [0.3, 0.62], color=LIT, lw=1)
+        side = "left" if run.days < 0.5 else "right" if run.days > 60 else "center"
+        ax.text(run.days, 0.7, days(run.days), ha=side, va="bottom", fontsize=9, weight="bold", color=LIT)
         for day, name in MARKS:
-            ax.plot([day, day], [0.12, 0.28], color=MUTED, lw=0.8, clip_on=False)
+            ax.plot([day, day], [0.18, 0.42], color=MUTED, lw=0.8, clip_on=False)
             side = {least: "left", most: "right"}.get(day, "center")
-            ax.text(day, 0.05, name, ha=side, va="top", fontsize=7.5, color=MUTED)
-        heading(ax, days(run.days), f"{chips:,} H100 at {mfu} %; the axis is logarithmic")
+            ax.text(day, 0.05, name, ha=side, va="top", fontsize=8, color=MUTED)
+        heading(ax, "Days on this cluster", f"{chips:,} H100 at {mfu} %; the scale is logarithmic")
         text = f"6 · {n:,} · {tokens:.3g} FLOPs".replace("e+", "e") + f" on {chips:,} chips take {days(run.days)}."
         numbers = {"FLOPs": run.flops, "days": run.days, "GPU-days": run.chip_days, "GPU-hours": run.chip_hours}
-        return Frame(fig, text, numbers, f"A bar of {days(run.days)} on a scale from an hour to a year.")
+        return Frame(fig, text, numbers, f"A mark at {days(run.days)} on a scale from an hour to a year.")
 
     return Stepper(
         "Tokens, chips and MFU: how long",
@@ -789,6 +793,7 @@ def days_stepper() -> Stepper:
 
 
 PRICES = (1.0, 2.0, 4.0)
+PRICE_MARKS = ((1e5, "$0.1 million"), (1e6, "1"), (1e7, "10"), (1e8, "100"), (1e9, "1,000"))
 
 
 def dollars_stepper() -> Stepper:
@@ -797,21 +802,27 @@ def dollars_stepper() -> Stepper:
     def draw(model: str, mfu: int, price: float) -> Frame:
         n, tokens, chip = RUNS[model]
         run = accounting.training_run(accounting.six_n_d(n, tokens), 1, CHIP_PEAKS[chip], mfu / 100, price)
-        fig, ax = panels(NARROW, 2.35, left=0.01, right=0.99, top=0.78, bottom=0.02)
-        ax.set(xlim=(5.0, 10.0), ylim=(len(RUNS), 0))
+        fig, ax = panels(NARROW, 2.75, left=0.01, right=0.99, top=0.81, bottom=0.1)
+        least, most = PRICE_MARKS[0][0], PRICE_MARKS[-1][0]
+        ax.set(xscale="log", xlim=(least, most), ylim=(len(RUNS), 0))
+        for mark, name in PRICE_MARKS:
+            ax.plot([mark, mark], [0, len(RUNS)], color=FAINT, lw=0.8, zorder=0, clip_on=False)
+            side = {least: "left", most: "right"}.get(mark, "center")
+            ax.text(mark, len(RUNS) + 0.1, name, ha=side, va="top", fontsize=8, color=MUTED)
         for i, name in enumerate(RUNS):
             m, d, c = RUNS[name]
             other = accounting.training_run(accounting.six_n_d(m, d), 1, CHIP_PEAKS[c], mfu / 100, price)
             here = name == model
-            width = _log10(other.cost) - 5.0
-            _block(ax, 5.0, i + 0.48, width, 0.34, POSITIVE, 0.75 if here else 0.25)
-            label(ax, 5.0, i + 0.27, f"{name}, {c}", ha="left", lit=here, fontsize=8.5)
-            label(ax, 5.0 + width + 0.05, i + 0.66, dollars(other.cost), INK, lit=here, fontsize=8.5)
+            ax.plot([other.cost], [i + 0.68], "o", color=LIT if here else POSITIVE, ms=7 if here else 5, clip_on=False)
+            label(ax, least, i + 0.27, f"{name}, {c}", ha="left", lit=here, fontsize=8.5)
+            left = other.cost > 1e8  # no room to the right of it
+            at = other.cost / 1.35 if left else other.cost * 1.35
+            label(ax, at, i + 0.68, dollars(other.cost), INK, "right" if left else "left", lit=here, fontsize=8.5)
         heading(ax, dollars(run.cost), f"{mfu} % MFU, {price:g} dollars a chip-hour")
         whose = ", as many as Rnj 1.0 saw in pre-training," if model.startswith("Rnj") else ""
         text = (
             f"{tokens / 1e12:g} trillion tokens{whose} through {n / 1e9:,.1f} billion parameters: "
-            f"{run.chip_hours:,.0f} {chip}-hours. The bars are logarithmic."
+            f"{run.chip_hours:,.0f} {chip}-hours. The scale is logarithmic."
         )
         numbers = {"dollars": run.cost, "GPU-hours": run.chip_hours, "FLOPs": run.flops}
         return Frame(fig, text, numbers, f"{model}: {dollars(run.cost)}, among the costs of four runs.")
@@ -828,24 +839,18 @@ def dollars_stepper() -> Stepper:
     )
 
 
-def _log10(value: float) -> float:
-    from math import log10
-
-    return log10(value)
-
-
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
 def models_table(models: Sequence[DenseModel]) -> HTML:
     """Known models as a table, each row counted from its hyperparameters."""
-    columns = ("year", "parameters", "cache a token", "L", "D", "F", "N / K", "H", "V")
+    columns = ("year", "parameters", "cache, B", "L", "D", "F", "N / K", "H", "V")
     rows = []
     for m in models:
         cells = (
             str(m.year),
             f"{m.parameters():,}",
-            f"{m.kv_cache_bytes(1):,} B",
+            f"{m.kv_cache_bytes(1):,}",
             str(m.n_layers),
             f"{m.d_model:,}",
             f"{m.d_ff:,}",
@@ -855,10 +860,30 @@ def models_table(models: Sequence[DenseModel]) -> HTML:
         )
         rows.append(f'<tr><th scope="row">{m.name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
     head = f'<th scope="col">model</th>{"".join(f"<th scope=col>{name}</th>" for name in columns)}'
-    look = "<style>.rnj-models :is(th,td){white-space:nowrap;text-align:right;padding:.3rem .4rem}"
+    look = "<style>.rnj-models :is(th,td){white-space:nowrap;text-align:right;padding:.3rem .3rem}"
     look += ".rnj-models tr>:first-child{text-align:left}</style>"
     scroll = '<div class="rnj-models" style="overflow-x:auto" tabindex="0" role="group" aria-label="Known models">'
     table = f'<table class="table" style="font-size:.8rem"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
+    return HTML(f"{scroll}{look}{table}</table></div>")
+
+
+def checks_table(rows: Sequence[Row]) -> HTML:
+    """The rows of gpu_check.check() as a table: what was checked, found, expected, and whether they agree."""
+    mark = {True: "ok", False: "FAILED", None: ""}
+    cells: list[list[str]] = []
+    for row in rows:
+        if row.what:
+            cells.append([row.what, row.found, row.expected, mark[row.ok]])
+        else:  # the line above goes on
+            cells[-1][1] += f" {row.found}"
+    body = "".join(
+        f'<tr><th scope="row">{escape(what)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
+        for what, *rest in cells
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("what", "found", "expected", ""))
+    look = "<style>.rnj-checks :is(th,td){text-align:left;vertical-align:top;padding:.3rem .4rem}</style>"
+    scroll = '<div class="rnj-checks" style="overflow-x:auto" tabindex="0" role="group" aria-label="Checks">'
+    table = f'<table class="table" style="font-size:.8rem"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
     return HTML(f"{scroll}{look}{table}</table></div>")
 
 

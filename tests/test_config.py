@@ -193,7 +193,26 @@ def test_plain_and_interpolated_rotation() -> None:
     assert torch.equal(inv_freq(linear)[0] * 20, inv_freq(plain)[0])
 
 
+def test_an_attention_factor_of_1_is_none_where_there_is_no_yarn() -> None:
+    plain = dataclasses.replace(TINY, rope_type="default", rope_factor=1.0)
+    assert dataclasses.replace(plain, attention_factor=1.0) == plain
+    assert dataclasses.replace(TINY, attention_factor=1.0) != TINY
+
+
 # --- What is refused, by name
+
+
+@pytest.mark.parametrize("change", [{"rope_type": "linear"}, {"rope_type": "default", "rope_factor": 1.0}])
+def test_an_attention_factor_without_yarn_is_never_lost(change: dict) -> None:
+    config = dataclasses.replace(TINY, **change)
+    raw = config_dict(config)
+    for entry in raw["rope_parameters"].values():
+        entry["attention_factor"] = 1.5
+    with pytest.raises(ConfigError, match="attention_factor"):
+        read_config(raw)
+    with pytest.raises(ConfigError, match="attention_factor"):
+        config_dict(dataclasses.replace(config, attention_factor=1.5))
+
 
 REFUSED_KEYS = [
     ({"rope_parameters": YARN | {"rope_type": "longrope"}}, "rope_type 'longrope'"),

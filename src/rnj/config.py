@@ -33,6 +33,11 @@ def _one_of(name: str, values: Any, known: tuple[str, ...]) -> None:
             raise ConfigError(f"{name} has {value!r}: expected one of {', '.join(known)}")
 
 
+def _only_yarn(name: str, value: Any, rope_type: str) -> None:
+    if value is not None and rope_type != "yarn":
+        raise ConfigError(f"{name} belongs to rope_type 'yarn', but rope_type is {rope_type!r}: leave {name} out")
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything that decides the model's shape and arithmetic. Immutable and hashable.
@@ -95,6 +100,8 @@ class Config:
             raise ConfigError(f"rope_theta must be above 1, not {self.rope_theta}")
         if self.rope_type == "default" and self.rope_factor != 1:
             raise ConfigError(f"rope_type 'default' takes no rope_factor, but it is {self.rope_factor}")
+        if self.rope_type != "yarn" and self.attention_factor == 1:
+            object.__setattr__(self, "attention_factor", None)  # as good as none
         if self.beta_fast <= self.beta_slow:
             raise ConfigError(f"beta_fast ({self.beta_fast}) must be above beta_slow ({self.beta_slow})")
         if not isinstance(self.truncate, bool):
@@ -249,7 +256,11 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
 
 
 def config_dict(config: Config) -> dict[str, Any]:
-    """The config.json that `weights.save` writes: Gemma 3's keys, the new rope spelling, one entry a layer type."""
+    """The config.json that `weights.save` writes: Gemma 3's keys, the new rope spelling, one entry a layer type.
+
+    Raises ConfigError for an attention_factor of another rotation than YaRN: config.json has no place for it.
+    """
+    _only_yarn("attention_factor", config.attention_factor, config.rope_type)
     rope: dict[str, Any] = {"rope_type": config.rope_type, "rope_theta": config.rope_theta}
     if config.rope_type != "default":
         rope |= {"factor": config.rope_factor, "original_max_position_embeddings": config.original_max_positions}
@@ -329,6 +340,7 @@ def _rope(raw: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
     if rope.get("mscale") is not None or rope.get("mscale_all_dim") is not None:
         raise ConfigError("rope_parameters has mscale: only attention_factor is understood")
     fields: dict[str, Any] = {"rope_type": kind, "rope_theta": rope.get("rope_theta", raw.get("rope_theta", 10_000.0))}
+    _only_yarn("attention_factor", rope.get("attention_factor"), kind)
     if kind == "default":
         if rope.get("factor", 1) not in (None, 1):
             raise ConfigError(f"rope_parameters has a factor ({rope['factor']!r}), but its rope_type is plain: name it")

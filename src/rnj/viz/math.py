@@ -815,7 +815,7 @@ def dollars_stepper() -> Stepper:
             here = name == model
             ax.plot([other.cost], [i + 0.68], "o", color=LIT if here else POSITIVE, ms=7 if here else 5, clip_on=False)
             label(ax, least, i + 0.27, f"{name}, {c}", ha="left", lit=here, fontsize=8.5)
-            left = other.cost > 1e8  # no room to the right of it
+            left = other.cost > 5e7  # no room to the right of it
             at = other.cost / 1.35 if left else other.cost * 1.35
             label(ax, at, i + 0.68, dollars(other.cost), INK, "right" if left else "left", lit=here, fontsize=8.5)
         heading(ax, dollars(run.cost), f"{mfu} % MFU, {price:g} dollars a chip-hour")

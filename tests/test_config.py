@@ -172,6 +172,7 @@ def test_only_the_layer_types_in_use_need_a_rotation() -> None:
     other = YARN | {"factor": 4.0}
     raw = raw_rnj() | {"rope_parameters": {"full_attention": YARN, "chunked_attention": other}}
     assert read_config(raw | {"layer_types": ["full_attention"] * 32}).rope_factor == 20
+    raw |= {"max_position_embeddings": 4 * 8192}
     assert read_config(raw | {"layer_types": ["chunked_attention"] * 32}).rope_factor == 4
 
 
@@ -182,6 +183,11 @@ def test_end_tokens_as_one_or_several(eos: int | list[int], ids: tuple[int, ...]
 
 def test_a_config_inside_a_larger_one() -> None:
     assert read_config({"model_type": "gemma3", "text_config": config_dict(SMALL)}) == SMALL
+
+
+def test_the_window_beside_yarn_is_the_long_one_or_the_original() -> None:
+    for window in (8192, 163_840, None):
+        assert read_config(raw_rnj() | {"rope_parameters": YARN, "max_position_embeddings": window}) == RNJ_1_5
 
 
 def test_plain_and_interpolated_rotation() -> None:
@@ -227,6 +233,21 @@ REFUSED_KEYS = [
     ({"rope_parameters": YARN | {"attn_factor": 0.9}}, "attn_factor"),
     ({"rope_parameters": YARN | {"mscale": 1.0}}, "mscale"),
     ({"rope_parameters": YARN | {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    ({"rope_parameters": YARN | {"beta_fest": 32.0}}, "beta_fest.*beta_fast"),
+    ({"rope_parameters": YARN | {"short_factor": [1.0]}}, "short_factor"),
+    ({"rope_parameters": dict.fromkeys(("full_attention", "chunked_attention", "factor"), YARN)}, "'factor'"),
+    (
+        {"rope_parameters": dict.fromkeys(("full_attention", "chunked_attention"), YARN | {"beta_fest": 32.0})},
+        "beta_fest",
+    ),
+    ({"rope_parameters": YARN | {"type": "linear"}}, "rope_type is 'yarn', but type is 'linear'"),
+    ({"rope_parameters": YARN, "rope_theta": 1e6}, "rope_theta"),
+    ({"rope_parameters": YARN, "original_max_position_embeddings": 4096}, "original_max_position_embeddings"),
+    ({"rope_parameters": YARN, "max_position_embeddings": 131_072}, "max_position_embeddings"),
+    ({"rope_parameters": YARN, "max_position_embeddings": "160k"}, "max_position_embeddings"),
+    ({"rope_parameters": {"rope_type": "linear", "factor": 20.0, "beta_fast": 64.0}}, "beta_fast"),
+    ({"rope_parameters": {"rope_type": "default", "truncate": False}}, "truncate"),
+    ({"rope_parameters": {"original_max_position_embeddings": 8192}}, "max_position_embeddings"),
     ({"rope_parameters": [20.0]}, "rope_parameters"),
     ({"rope_parameters": YARN, "rope_scaling": YARN}, "rope_scaling"),
     ({"rope_parameters": {"full_attention": YARN}}, "chunked_attention"),
@@ -239,6 +260,7 @@ REFUSED_KEYS = [
         "truncate",
     ),
     ({"rope_theta": 1e6, "rope_local_base_freq": 1e4}, "rope_local_base_freq"),
+    ({"rope_parameters": YARN, "rope_local_base_freq": 1e6}, "rope_local_base_freq"),
     ({"rope_theta": 1}, "rope_theta"),
     ({"layer_types": ["linear_attention"] * 32}, "layer_types"),
     ({"layer_types": ["full_attention"]}, "layer_types"),

@@ -10,6 +10,10 @@ from typing import Any
 
 LAYER_TYPES = ("local", "global")
 _TO_HF = {"local": "chunked_attention", "global": "full_attention"}
+# The keys of rope_parameters: those of every rotation, and what each type has besides.
+_ROPE_KEYS = ("rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "attention_factor")
+_ROPE_KEYS += ("attn_factor", "extrapolation_factor", "partial_rotary_factor", "mscale", "mscale_all_dim")
+_YARN_KEYS = ("beta_fast", "beta_slow", "truncate")
 _FROM_HF = {"chunked_attention": "local", "sliding_attention": "local", "full_attention": "global"}
 
 
@@ -202,7 +206,8 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
     """Read a Hugging Face config.json (a path, a folder that holds one, or its dict) in the old or the new spelling.
 
     `sliding_window` is the receptive field: C = sliding_window // (lookback + 1). Equivalent spellings give equal
-    Configs. Raises ConfigError that names the key where one is missing, unknown or contradicts another.
+    Configs. Without rope_parameters (or rope_scaling) the rotation is plain, over max_position_embeddings positions.
+    Raises ConfigError that names the key where one is missing, unknown or contradicts another.
     """
     raw = source if isinstance(source, dict) else _read_json(Path(source))
     raw = raw["text_config"] if isinstance(raw.get("text_config"), dict) else raw
@@ -233,7 +238,7 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
     if raw.get("use_bidirectional_attention"):
         raise ConfigError("use_bidirectional_attention is true, but this model never looks ahead: it must be false")
     head_dim, scalar = _need(raw, "head_dim"), raw.get("query_pre_attn_scalar")
-    return Config(
+    config = Config(
         d_model=_need(raw, "hidden_size"),
         d_ff=_need(raw, "intermediate_size"),
         n_layers=n_layers,
@@ -253,6 +258,8 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
         pad_id=_need(raw, "pad_token_id"),
         **_rope(raw, types),
     )
+    _check_window(raw, config)
+    return config
 
 
 def config_dict(config: Config) -> dict[str, Any]:
@@ -269,7 +276,7 @@ def config_dict(config: Config) -> dict[str, Any]:
     if config.rope_type == "yarn" and config.attention_factor is not None:
         rope |= {"attention_factor": float(config.attention_factor)}
     rope_parameters: dict[str, Any] = {hf: dict(rope) for hf in ("full_attention", "chunked_attention")}
-    if not config.truncate:
+    if config.rope_type == "yarn" and not config.truncate:
         rope_parameters["truncate"] = False  # the one place where transformers looks for it
     scalar = config.query_pre_attn_scalar or config.head_dim
     return {
@@ -330,7 +337,7 @@ def _layer_types(raw: dict[str, Any], n_layers: int) -> tuple[str, ...]:
 def _rope(raw: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
     """Both spellings of the rotation, as Config's fields."""
     rope = _one_rope(raw, types)
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = _same("rope_type", rope.get("rope_type"), "type", rope.get("type")) or "default"
     known = ("yarn", "linear", "default")
     if kind not in known:
         raise ConfigError(f"rope_type {kind!r} is unknown: expected one of {', '.join(known)}")
@@ -339,23 +346,30 @@ def _rope(raw: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
             raise ConfigError(f"rope_parameters has {key} {rope[key]!r}: this model knows no value but 1")
     if rope.get("mscale") is not None or rope.get("mscale_all_dim") is not None:
         raise ConfigError("rope_parameters has mscale: only attention_factor is understood")
-    fields: dict[str, Any] = {"rope_type": kind, "rope_theta": rope.get("rope_theta", raw.get("rope_theta", 10_000.0))}
+    for key in _YARN_KEYS:
+        _only_yarn(key, rope.get(key), kind)
+    theta = _same("the rope_theta of rope_parameters", rope.get("rope_theta"), "that outside", raw.get("rope_theta"))
+    fields: dict[str, Any] = {"rope_type": kind, "rope_theta": 10_000.0 if theta is None else theta}
+    if raw.get("rope_local_base_freq") not in (None, fields["rope_theta"]) and "local" in types:
+        raise ConfigError("rope_local_base_freq differs from rope_theta, but this model rotates all layers alike")
+    key = "original_max_position_embeddings"
+    original = _same(f"the {key} of rope_parameters", rope.get(key), "that outside", raw.get(key))
     _only_yarn("attention_factor", rope.get("attention_factor"), kind)
     if kind == "default":
         if rope.get("factor", 1) not in (None, 1):
             raise ConfigError(f"rope_parameters has a factor ({rope['factor']!r}), but its rope_type is plain: name it")
-        return fields | {"original_max_positions": _need(raw, "max_position_embeddings")}
+        original = _need(raw, "max_position_embeddings") if original is None else original
+        return fields | {"original_max_positions": original}
     fields["rope_factor"] = factor = _need(rope, "factor")
     _positive("factor", factor)
-    original = rope.get("original_max_position_embeddings", raw.get("original_max_position_embeddings"))
     if original is None and kind == "yarn":
         raise ConfigError("original_max_position_embeddings is missing: YaRN needs the length before the extension")
     if original is None:
         original = int(_need(raw, "max_position_embeddings") / factor)
     fields["original_max_positions"] = original
     if kind == "yarn":
-        fields |= {"beta_fast": rope.get("beta_fast", 32.0), "beta_slow": rope.get("beta_slow", 1.0)}
-        fields |= {"truncate": rope.get("truncate", True), "attention_factor": rope.get("attention_factor")}
+        usual = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "attention_factor": None}
+        fields |= usual | {key: rope[key] for key in usual if rope.get(key) is not None}
         if fields["attention_factor"] == 0.1 * math.log(factor) + 1.0:
             fields["attention_factor"] = None  # the formula's own value
     return fields
@@ -365,25 +379,53 @@ def _one_rope(raw: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
     """The rotation's parameters, which must be the same for all layer types that the model has."""
     if raw.get("rope_parameters") is not None and raw.get("rope_scaling") is not None:
         raise ConfigError("rope_parameters and rope_scaling are both there: keep one")
-    local_theta = raw.get("rope_local_base_freq")
-    if raw.get("rope_parameters") is None and local_theta not in (None, raw.get("rope_theta")) and "local" in types:
-        raise ConfigError("rope_local_base_freq differs from rope_theta, but this model rotates all layers alike")
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise ConfigError(f"rope_parameters must be an object, not {rope!r}")
     if not any(key in rope for key in _FROM_HF):
+        _known_keys(rope, _ROPE_KEYS + _YARN_KEYS)
         return rope
+    _known_keys(rope, (*_FROM_HF, "truncate"))
     named = raw.get("layer_types") or [_TO_HF[kind] for kind in types]
     entries = []
     for key in dict.fromkeys(named):
         if not isinstance(rope.get(key), dict):
             raise ConfigError(f"rope_parameters has no entry for {key}, but layer_types names such layers")
+        _known_keys(rope[key], _ROPE_KEYS + _YARN_KEYS)
         entries.append(rope[key])
     if any(entry != entries[0] for entry in entries):
         raise ConfigError("rope_parameters differ between layer types, but this model rotates all layers alike")
     if "truncate" in rope and entries[0].get("truncate", rope["truncate"]) != rope["truncate"]:
         raise ConfigError("rope_parameters says truncate twice, and not the same: keep one")
     return ({"truncate": rope["truncate"]} if "truncate" in rope else {}) | entries[0]
+
+
+def _check_window(raw: dict[str, Any], config: Config) -> None:
+    """max_position_embeddings is the window; beside YaRN's older spelling also the original length."""
+    given = raw.get("max_position_embeddings")
+    if given is None:
+        return
+    _whole("max_position_embeddings", given, least=1)
+    original, factor = config.original_max_positions, config.rope_factor
+    old = config.rope_type == "yarn" and given == original
+    if not old and abs(given - original * factor) >= 1:
+        raise ConfigError(
+            f"max_position_embeddings is {given}, but original_max_position_embeddings ({original}) times "
+            f"factor ({factor:g}) makes {config.max_positions}: correct one of the three"
+        )
+
+
+def _known_keys(rope: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in rope:
+        if key not in known:
+            raise ConfigError(f"rope_parameters has {key!r}, which is unknown: expected {', '.join(known)}")
+
+
+def _same(name: str, value: Any, other: str, other_value: Any) -> Any:
+    """The value of a key that has two places; None where both are empty."""
+    if value is not None and other_value is not None and value != other_value:
+        raise ConfigError(f"{name} is {value!r}, but {other} is {other_value!r}: keep one")
+    return other_value if value is None else value
 
 
 def _need(raw: dict[str, Any], key: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rnj
-from rnj import RNJ_1_5, TINY, CacheFull, Config, KVCache, Transformer
+from rnj import RNJ_1_5, TINY, CacheFull, Config, KVCache
 from rnj.text import left_pad
 from tests.common import largest_difference, model, packed_row, random_tokens
 
@@ -300,8 +300,58 @@ def test_a_broken_off_pass_is_noticed() -> None:
     assert largest_difference(built(tokens, cache=cache), built(tokens)) < 2e-5
 
 
-def test_a_cache_of_another_config() -> None:
-    """Two models of different shape: a clear error, nothing broadcast."""
-    built: Transformer = rnj.build(TINY)
-    with pytest.raises((ValueError, RuntimeError)):
-        built(random_tokens(1, 4), cache=KVCache(replace(TINY, n_kv_heads=1), max_length=9))
+@pytest.mark.parametrize(
+    "change",
+    [{"n_kv_heads": 1}, {"block_size": 3}, {"lookback": 1}, {"n_layers": 4, "layer_types": ()}, {"rope_factor": 2.0}],
+)
+def test_a_cache_of_another_config(change: dict[str, Any]) -> None:
+    """Even where the shapes agree: a clear error, and the cache stays usable."""
+    cache = KVCache(replace(TINY, **change), max_length=9)
+    with pytest.raises(ValueError, match="made for another config"):
+        rnj.build(TINY)(random_tokens(1, 4), cache=cache)
+    rnj.build(cache.config)(random_tokens(1, 4), cache=cache)
+
+
+def test_a_cache_of_another_dtype() -> None:
+    cache = KVCache(TINY, max_length=9)
+    with pytest.raises(ValueError, match=r"the cache's dtype is torch.float32, the model's torch.bfloat16"):
+        rnj.build(TINY, dtype=torch.bfloat16)(random_tokens(1, 4), cache=cache)
+    assert cache.length == 0
+
+
+def test_a_row_that_ends_in_padding_does_not_go_on_by_itself() -> None:
+    positions, segments = packed_row(3, padding=2)
+    cache = KVCache(TINY, max_length=9)
+    built = model()
+    built(random_tokens(1, 5), positions, segments, cache=cache)
+    with pytest.raises(ValueError, match="a row ends in padding"):
+        built(random_tokens(1, 1), cache=cache)
+
+
+@pytest.mark.parametrize("lookback", [0, 1, 3])
+def test_blocks_of_the_row_begin_at_its_first_real_token(lookback: int) -> None:
+    """With block_origin "row" a left-padded prompt equals the prompt alone, whole and in pieces."""
+    built = model(block_origin="row", lookback=lookback)
+    long, short = random_tokens(1, 33)[0].tolist(), random_tokens(1, 14, seed=1)[0].tolist()
+    tokens, positions, segments = left_pad([long, short], TINY.pad_id)
+    alone = built(torch.tensor([short]))[0]
+    assert largest_difference(built(tokens, positions, segments)[1, -14:], alone) < 1e-5
+    cache, made = KVCache(built.config, batch=2, max_length=40), []
+    for first, last in ((0, 12), (12, 20), (20, 21), (21, 33)):
+        at = slice(first, last)
+        made.append(built(tokens[:, at], positions[:, at], segments[:, at], cache=cache))
+    assert largest_difference(torch.cat(made, dim=1)[1, -14:], alone) < 1e-5
+    following = random_tokens(2, 1, seed=2)
+    whole = built(torch.tensor([[*short, following[1].item()]]))[0, -1]
+    assert largest_difference(built(following, cache=cache)[1, 0], whole) < 1e-5
+
+
+def test_gradients_of_a_cached_pass_reach_its_own_tokens() -> None:
+    """The first pass through an empty cache has the gradients of a pass without one, buffers full or not."""
+    tokens = random_tokens(1, 30)
+    wanted = model()
+    rnj.loss(wanted(tokens), tokens).backward()
+    cached = model()
+    rnj.loss(cached(tokens, cache=KVCache(TINY, max_length=30)), tokens).backward()
+    for (name, a), b in zip(wanted.named_parameters(), cached.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5, msg=name)

@@ -348,7 +348,8 @@ def test_fill_in_the_middle_asks_for_the_middle() -> None:
     assert where == sorted(where) and where[2] == len(ids) - 1
     assert tokenizer.decode(ids[where[0] + 1 : where[1]]) == "def add(a, b):\n"
     assert tokenizer.decode(ids[where[1] + 1 : where[2]]) == "\n    return c\n"
-    assert text == tokenizer.decode(generate(built, [ids], 5)[0])
+    made = generate(built, [ids], 5)[0]
+    assert text == tokenizer.decode([i for i in made if i not in special.values()])
 
 
 def test_fill_in_the_middle_leaves_the_end_token_out() -> None:
@@ -359,3 +360,30 @@ def test_fill_in_the_middle_leaves_the_end_token_out() -> None:
         direction = built.trace(torch.tensor([rnj.text.fim("a", "", "b", tokenizer)]))["final_norm"][0, -1]
         built.embed.weight[end] = direction * 100
     assert fill_in_the_middle(built, tokenizer, "a", "b") == ""
+
+
+@pytest.mark.parametrize("top_p", [1e-300, 5e-324, 1e-46])
+def test_the_smallest_top_p_keeps_the_first(top_p: float) -> None:
+    assert probabilities(torch.tensor([1.0, 2.0, 3.0]), top_p=top_p).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("temperature", [1e-46, 1e-100, 5e-324])
+def test_the_smallest_temperature_is_greedy(temperature: float) -> None:
+    assert probabilities(torch.tensor([1.0, 3.0, 2.0]), temperature).tolist() == [0, 1, 0]
+
+
+def test_a_model_with_nan_is_refused() -> None:
+    built = rnj.build(TINY)
+    with torch.no_grad():
+        built.final_norm.weight[3] = float("nan")
+    with pytest.raises(ValueError, match="logits are not finite"):
+        generate(built, [[1, 2]], 3)
+
+
+def test_special_tokens_are_no_text() -> None:
+    """A filled middle holds none of them, whatever the model says."""
+    tokenizer = load_tokenizer()
+    built = rnj.build(rnj.SMALL, random_norms=True)
+    with torch.no_grad():
+        built.embed.weight[: tokenizer.pad_id] *= 0.01
+    assert "<|" not in fill_in_the_middle(built, tokenizer, "a", "b", max_new_tokens=4)

@@ -319,3 +319,23 @@ def test_packed_rows_on_the_meta_device_have_shapes() -> None:
     tokens = torch.zeros(1, 16, dtype=torch.int64)
     made = rnj.meta(TINY)(*(x.to("meta") for x in (tokens, positions, segments)))
     assert made.shape == (1, 16, TINY.vocab_size) and made.is_meta
+
+
+def test_loss_of_nothing_is_zero() -> None:
+    logits = torch.randn(1, 3, 7, requires_grad=True)
+    nothing = rnj.loss(logits, torch.full((1, 3), -100))
+    nothing.backward()
+    assert nothing == 0 and (logits.grad == 0).all()
+
+
+def test_loss_wants_a_target_for_each_position() -> None:
+    with pytest.raises(ValueError, match=r"targets must be \[2, 3\] like the logits, not \[3, 2\]"):
+        rnj.loss(torch.randn(2, 3, 7), torch.zeros(3, 2, dtype=torch.int64))
+
+
+def test_positions_and_segments_are_whole_numbers() -> None:
+    tokens = random_tokens(1, 4)
+    with pytest.raises(ValueError, match=r"positions must be int64 or int32, not torch.float32"):
+        model()(tokens, torch.arange(4)[None].float())
+    with pytest.raises(ValueError, match=r"segments must be int64 or int32, not torch.bool"):
+        model()(tokens, segments=torch.ones(1, 4, dtype=torch.bool))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from rnj.config import Config
-from rnj.core_attention import Rows, allowed
+from rnj.core_attention import Rows, allowed, columns
 
 
 class CacheFull(ValueError):
@@ -28,7 +28,7 @@ class KVCache:
 
     keys, values: a list over layers of [B, capacity, K, H]. Keys are kept rotated: each was turned by its own position.
     A local layer drops a whole block when the first token of a new block arrives.
-    Keys and values are kept without their gradients.
+    Keys and values are kept without their gradients: a backward pass reaches the tokens of its own forward pass only.
     A forward pass calls `begin`, each layer `extend`, and then `end`. A pass that was broken off between the two leaves
     the cache unusable, and the next `begin` says so.
     """
@@ -84,14 +84,17 @@ class KVCache:
             return Rows.plain(self.batch, length, self.length, self._layers["global"].places.device)
         layers = self._layers["global"]
         positions, segments, _ = layers.places[:, :, layers.held - 1, None]  # [B, 1] each
+        if bool((segments == 0).any()):
+            raise ValueError("a row ends in padding: give the positions and segments of the next tokens")
         step = torch.arange(1, length + 1, device=positions.device)  # [T]
-        return self._rows(positions + step, segments.expand(-1, length))
+        return self.rows(positions + step, segments.expand(-1, length))
 
-    def _rows(self, positions: Tensor, segments: Tensor) -> Rows:
-        """Rows of new tokens from their positions and segments."""
-        columns = torch.arange(self.length, self.length + positions.shape[1], device=positions.device)
-        by_row = self.config.block_origin == "row"
-        return Rows(positions, segments, columns.expand_as(positions) if by_row else positions)
+    def rows(self, positions: Int[Tensor, "B T"], segments: Int[Tensor, "B T"]) -> Rows:
+        """Where new tokens of these positions and segments stand, behind those that were seen."""
+        if self.config.block_origin == "document":
+            return Rows(positions, segments, positions)
+        begun = ((self.places().segments != 0).cumsum(1) > 0).sum(1)  # [B]
+        return Rows(positions, segments, columns(segments, begun))
 
     def begin(self, rows: Rows) -> None:
         """Make room for new tokens that stand at `rows`. Raises CacheFull before anything changes."""
@@ -158,7 +161,9 @@ def _append(buffer: Tensor, held: int, new: Tensor, dim: int = 2) -> tuple[Tenso
     new = new.to(buffer.dtype)
     if total <= capacity:
         buffer.narrow(dim, held, new.shape[dim]).copy_(new.detach())
-        return buffer.narrow(dim, 0, total), buffer
+        if not new.requires_grad:
+            return buffer.narrow(dim, 0, total), buffer
+        return torch.cat([buffer.narrow(dim, 0, held), new], dim), buffer
     everything = torch.cat([buffer.narrow(dim, 0, held), new], dim)
     buffer.copy_(everything.narrow(dim, total - capacity, capacity).detach())
     return everything, buffer

@@ -73,6 +73,12 @@ def allowed(q_rows: Rows, k_rows: Rows, block_size: int | None = None, lookback:
     return mask  # [B, T, S]
 
 
+def columns(segments: Int[Tensor, "B T"], begun: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
+    """Columns of each row counted from its first real token, `begun` of which came before these."""
+    running = ((segments != 0).cumsum(1) > 0) | (begun[:, None] > 0)  # [B, T]
+    return (begun[:, None] + running.cumsum(1) - 1).clamp(min=0)
+
+
 # --- The explicit form
 
 

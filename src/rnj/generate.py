@@ -37,12 +37,14 @@ def probabilities(
     if temperature == 0:
         return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)  # [..., V]
-    p = ((ordered - ordered[..., :1]) / temperature).softmax(-1)  # [..., V], falling
+    p = ((ordered - ordered[..., :1]).double() / temperature).softmax(-1).float()  # [..., V], falling
     if top_k is not None and top_k < p.shape[-1]:
         p[..., top_k:] = 0
         p = p / p.sum(-1, keepdim=True)
     if top_p is not None and top_p < 1:  # 1 keeps all: a float32 sum may pass 1 before the last token
-        p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0)
+        gone = p.cumsum(-1) - p >= top_p
+        gone[..., 0] = False  # where p is too small for a float32
+        p = p.masked_fill(gone, 0)
         p = p / p.sum(-1, keepdim=True)
     return torch.zeros_like(p).scatter(-1, order, p)
 
@@ -92,6 +94,8 @@ def generate(
     for step in tqdm(range(max_new_tokens), desc="tokens", disable=not progress):
         if step:
             logits = model(made[-1][:, None], cache=cache, last_only=True)[:, 0]  # [B, V]
+        if not bool(logits.isfinite().all()):
+            raise ValueError("the logits are not finite: look for NaN or infinity in the model's weights")
         if temperature == 0:
             new = logits.argmax(-1)  # [B]
         else:
@@ -120,5 +124,6 @@ def fill_in_the_middle(
     Source: Bavarian et al. 2022.
     """
     prompt = fim(prefix, "", suffix, tokenizer)
+    special = {*tokenizer.special.values(), *model.config.eos_ids}  # none of them is text
     new = generate(model, [prompt], max_new_tokens, **sampling)[0]
-    return tokenizer.decode([token for token in new if token not in model.config.eos_ids])
+    return tokenizer.decode([token for token in new if token not in special])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rnj.attention import Attention
 from rnj.cache import KVCache
 from rnj.config import Config
-from rnj.core_attention import Rows
+from rnj.core_attention import Rows, columns
 from rnj.mlp import GeGLU
 from rnj.norm import RMSNorm
 from rnj.trace import Note, into, silent, within
@@ -135,10 +135,12 @@ class Transformer(nn.Module):
     def _rows(self, tokens: Tensor, positions: Tensor | None, segments: Tensor | None, cache: KVCache | None) -> Rows:
         """Where the tokens stand; what was not given is made up."""
         B, T = tokens.shape
-        if cache is not None and cache.batch != B:
-            raise ValueError(f"the cache was made for a batch of {cache.batch}, not {B}")
+        if cache is not None:
+            _check_cache(cache, self, B)
         given = {name: x for name, x in (("positions", positions), ("segments", segments)) if x is not None}
         for name, x in given.items():
+            if x.dtype not in (torch.int64, torch.int32):
+                raise ValueError(f"{name} must be int64 or int32, not {x.dtype}")
             if x.shape != tokens.shape:
                 raise ValueError(f"{name} must be {list(tokens.shape)} like the tokens, not {list(x.shape)}")
         seen = 0 if cache is None else cache.length
@@ -151,8 +153,12 @@ class Transformer(nn.Module):
                 positions = _restarting(segments)
             if segments is None:
                 segments = torch.ones_like(positions)
-            columns = torch.arange(seen, seen + T, device=tokens.device).expand(B, T)
-            rows = Rows(positions, segments, columns if self.config.block_origin == "row" else positions)
+            if cache is not None:
+                rows = cache.rows(positions, segments)
+            elif self.config.block_origin == "row":
+                rows = Rows(positions, segments, columns(segments, segments.new_zeros(B)))
+            else:
+                rows = Rows(positions, segments, positions)
         if tokens.device.type != "meta":
             if given:
                 _check_documents(rows, cache)
@@ -165,13 +171,27 @@ class Transformer(nn.Module):
         return rows
 
 
+def _check_cache(cache: KVCache, model: Transformer, batch: int) -> None:
+    """A cache serves the model, the batch and the dtype that it was made for."""
+    if cache.config != model.config:
+        raise ValueError("the cache was made for another config: make one with KVCache(model.config, …)")
+    if cache.batch != batch:
+        raise ValueError(f"the cache was made for a batch of {cache.batch}, not {batch}")
+    for what, made, wanted in (
+        ("dtype", cache.keys[0].dtype, model.embed.weight.dtype),
+        ("device", cache.keys[0].device, model.embed.weight.device),
+    ):
+        if made != wanted:
+            raise ValueError(f"the cache's {what} is {made}, the model's {wanted}: make one with {what}={wanted}")
+
+
 def _restarting(segments: Tensor) -> Tensor:
     """Positions that count from 0 in each document."""
-    columns = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)  # [B, T]
+    at = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)  # [B, T]
     new = torch.ones_like(segments, dtype=torch.bool)
     new[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    starts = torch.where(new, columns, 0).cummax(1).values  # [B, T]
-    return columns - starts
+    starts = torch.where(new, at, 0).cummax(1).values  # [B, T]
+    return at - starts
 
 
 def _check_documents(rows: Rows, cache: KVCache | None) -> None:
@@ -195,9 +215,12 @@ def _check_documents(rows: Rows, cache: KVCache | None) -> None:
 
 
 def loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Mean cross-entropy in nats over the targets that are not IGNORED (-100), in float32."""
+    """Mean cross-entropy in nats over the targets that are not IGNORED (-100), in float32; 0 where there are none."""
+    if logits.shape[:-1] != targets.shape:
+        raise ValueError(f"targets must be {list(logits.shape[:-1])} like the logits, not {list(targets.shape)}")
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+    total = F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    return total / (targets != IGNORED).sum().clamp(min=1)
 
 
 def build(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 
 import pytest
 import torch
@@ -96,7 +97,6 @@ def test_round_trip(config: Config, tmp_path) -> None:
         {"final_logit_softcap": None},
         {"query_pre_attn_scalar": 21.5},
         {"block_origin": "row"},
-        {"eos_ids": ()},
         {"eos_ids": (7,)},
         {"lookback": 0},
         {"layer_types": ("global",) * 5},
@@ -179,6 +179,26 @@ def test_only_the_layer_types_in_use_need_a_rotation() -> None:
 @pytest.mark.parametrize(("eos", "ids"), [(5, (5,)), ([5], (5,)), ([5, 9, 7], (5, 9, 7))])
 def test_end_tokens_as_one_or_several(eos: int | list[int], ids: tuple[int, ...]) -> None:
     assert read_config(raw_rnj() | {"rope_parameters": YARN, "eos_token_id": eos}).eos_ids == ids
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"hidden_activation": None, "hidden_act": "gelu_tanh"},
+        {"hidden_act": "silu"},  # hidden_activation counts
+        {"model_type": None},
+        {"model_type": "rnj1"},
+        {"mlp_bias": False, "quantization_config": None},
+    ],
+)
+def test_keys_that_say_what_is_so_anyway(keys: dict) -> None:
+    assert read_config(raw_rnj() | {"rope_parameters": YARN} | keys) == RNJ_1_5
+
+
+def test_what_a_larger_config_says_counts_too() -> None:
+    for key, value in (("model_type", "llava"), ("quantization_config", {"bits": 4})):
+        with pytest.raises(ConfigError, match=key):
+            read_config({key: value, "text_config": config_dict(SMALL)})
 
 
 def test_a_config_inside_a_larger_one() -> None:
@@ -276,6 +296,7 @@ REFUSED_KEYS = [
     ({"eos_token_id": 128_256}, "eos_ids"),
     ({"eos_token_id": ["</s>"]}, "eos_ids"),
     ({"eos_token_id": None}, "eos_token_id"),
+    ({"eos_token_id": []}, "eos_token_id"),
     ({"bos_token_id": True}, "bos_id"),
     ({"pad_token_id": None}, "pad_token_id"),
     ({"num_hidden_layers": "32"}, "num_hidden_layers"),
@@ -289,7 +310,12 @@ REFUSED_KEYS = [
     ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     ({"attention_bias": True}, "attention_bias"),
     ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+    ({"mlp_bias": True}, "mlp_bias"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config"),
+    ({"model_type": "llama"}, "model_type.*llama"),
+    ({"model_type": ["gemma3"]}, "model_type"),
     ({"hidden_activation": "silu"}, "hidden_activation"),
+    ({"hidden_activation": None, "hidden_act": "silu"}, "hidden_act must"),
     ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
 ]
 
@@ -320,6 +346,7 @@ def test_a_config_json_that_makes_no_sense_is_refused_by_name(keys: dict, named:
         {"attention_factor": 0.0},
         {"norm_eps": float("nan")},
         {"pad_id": 101},
+        {"eos_ids": ()},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -335,6 +362,35 @@ def test_unreadable_files_are_refused(tmp_path) -> None:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ConfigError, match=r"config\.json"):
             read_config(tmp_path)
+
+
+def test_a_key_twice_is_refused(tmp_path) -> None:
+    text = json.dumps(config_dict(TINY))
+    (tmp_path / "config.json").write_text(text[:-1] + ', "head_dim": 22}')
+    with pytest.raises(ConfigError, match="head_dim twice"):
+        read_config(tmp_path)
+
+
+def test_a_pointer_in_place_of_the_file_is_named(tmp_path) -> None:
+    (tmp_path / "config.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ConfigError, match="Git LFS pointer"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("config.json", path)])
+def test_what_is_no_file_is_refused_at_once(tmp_path, make) -> None:
+    make(tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def test_a_link_that_leaves_the_folder_is_refused(tmp_path) -> None:
+    (tmp_path / "outside.json").write_text(json.dumps(config_dict(TINY)))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").symlink_to("../outside.json")
+    for source in (tmp_path / "model", tmp_path / "model" / "config.json"):
+        with pytest.raises(ConfigError, match=r"config\.json is a link"):
+            read_config(source)
 
 
 # --- What the open fields do

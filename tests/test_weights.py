@@ -364,6 +364,27 @@ def test_a_file_name_that_is_none(sharded: Path) -> None:
     refused(sharded, INDEX, NORM, "5")
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)])
+def test_an_index_that_is_no_file(sharded: Path, make) -> None:
+    (sharded / INDEX).unlink()
+    make(sharded / INDEX)
+    refused(sharded, INDEX, "no file")
+
+
+def test_an_index_that_is_a_pointer(sharded: Path) -> None:
+    (sharded / INDEX).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    refused(sharded, INDEX, "Git LFS", "git lfs pull")
+
+
+@pytest.mark.parametrize("name", [INDEX, "tokenizer.json", "tokenizer_config.json"])
+def test_other_files_that_are_links_out_of_the_folder(sharded: Path, name: str) -> None:
+    outside = sharded.parent / f"{sharded.name}-outside.json"
+    outside.write_bytes((sharded / INDEX).read_bytes())
+    (sharded / name).unlink(missing_ok=True)
+    (sharded / name).symlink_to(outside)
+    refused(sharded, name, "link", str(outside))
+
+
 # --- Files that are refused
 
 

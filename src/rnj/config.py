@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+LFS = b"version https://git-lfs"  # how a pointer begins that Git LFS leaves in place of a file
 LAYER_TYPES = ("local", "global")
 _TO_HF = {"local": "chunked_attention", "global": "full_attention"}
 # The keys of rope_parameters: those of every rotation, and what each type has besides.
-_ROPE_KEYS = ("rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "attention_factor")
-_ROPE_KEYS += ("attn_factor", "extrapolation_factor", "partial_rotary_factor", "mscale", "mscale_all_dim")
+_ROPE_KEYS = (
+    *("rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "attention_factor"),
+    *("attn_factor", "extrapolation_factor", "partial_rotary_factor", "mscale", "mscale_all_dim"),
+)
+_MODEL_TYPES = ("gemma3_text", "gemma3", "rnj1")
+_ACTIVATIONS = ("gelu_pytorch_tanh", "gelu_tanh")  # two names of one function
 _YARN_KEYS = ("beta_fast", "beta_slow", "truncate")
 _FROM_HF = {"chunked_attention": "local", "sliding_attention": "local", "full_attention": "global"}
 
@@ -111,6 +117,8 @@ class Config:
         if not isinstance(self.truncate, bool):
             raise ConfigError(f"truncate must be true or false, not {self.truncate!r}")
         object.__setattr__(self, "eos_ids", tuple(self.eos_ids))
+        if not self.eos_ids:
+            raise ConfigError("eos_ids is empty: give the token that ends a document (eos_token_id in config.json)")
         for name, ids in (("bos_id", (self.bos_id,)), ("eos_ids", self.eos_ids), ("pad_id", (self.pad_id,))):
             for i in ids:
                 _whole(name, i, least=0)
@@ -209,8 +217,13 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
     Configs. Without rope_parameters (or rope_scaling) the rotation is plain, over max_position_embeddings positions.
     Raises ConfigError that names the key where one is missing, unknown or contradicts another.
     """
-    raw = source if isinstance(source, dict) else _read_json(Path(source))
-    raw = raw["text_config"] if isinstance(raw.get("text_config"), dict) else raw
+    whole = source if isinstance(source, dict) else _read_file(Path(source))
+    raw = whole["text_config"] if isinstance(whole.get("text_config"), dict) else whole
+    for part in (whole, raw):
+        if part.get("model_type") not in (None, *_MODEL_TYPES):
+            raise ConfigError(f"model_type must be one of {', '.join(_MODEL_TYPES)}, not {part['model_type']!r}")
+        if part.get("quantization_config") is not None:
+            raise ConfigError("quantization_config is set, but quantized weights are not read: save them as bfloat16")
     n_layers, lookback = _need(raw, "num_hidden_layers"), raw.get("attention_lookback", 1)
     _whole("num_hidden_layers", n_layers, least=1)
     _whole("attention_lookback", lookback, least=0)
@@ -227,14 +240,16 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
     eos = _need(raw, "eos_token_id")
     if raw.get("attn_logit_softcapping") is not None:
         raise ConfigError("attn_logit_softcapping is set, but this model caps no attention scores: it must be null")
-    if raw.get("attention_bias"):
-        raise ConfigError("attention_bias is true, but this model has no biases: it must be false")
+    for key in ("attention_bias", "mlp_bias"):
+        if raw.get(key):
+            raise ConfigError(f"{key} is true, but this model has no biases: it must be false")
     if not raw.get("tie_word_embeddings", True):
         raise ConfigError(
             "tie_word_embeddings is false, but this model's output head is its embedding: it must be true"
         )
-    if raw.get("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh":
-        raise ConfigError(f"hidden_activation must be gelu_pytorch_tanh, not {raw['hidden_activation']!r}")
+    key = "hidden_act" if raw.get("hidden_activation") is None else "hidden_activation"  # the latter counts
+    if raw.get(key) not in (None, *_ACTIVATIONS):
+        raise ConfigError(f"{key} must be gelu_pytorch_tanh, not {raw[key]!r}")
     if raw.get("use_bidirectional_attention"):
         raise ConfigError("use_bidirectional_attention is true, but this model never looks ahead: it must be false")
     head_dim, scalar = _need(raw, "head_dim"), raw.get("query_pre_attn_scalar")
@@ -309,17 +324,54 @@ def config_dict(config: Config) -> dict[str, Any]:
     }
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    path = path / "config.json" if path.is_dir() else path
+def file_inside(folder: Path, name: str, source: Path, error: type[ValueError]) -> Path:
+    """The file of that name, which must lie in the folder; links count as the file that they lead to.
+
+    The one place outside that is allowed is the blobs folder of a Hugging Face cache, into which its snapshots link.
+    """
+    real = Path(os.path.realpath(folder / name))
+    home = Path(os.path.realpath(folder))
+    allowed = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
+    if real.parent not in allowed:
+        raise error(f"{source}: {name} is a link that leaves the folder, to {real}: put the file itself there")
+    if not real.is_file():
+        raise error(f"{folder / name} is missing, or is no file")
+    return folder / name
+
+
+def json_object(path: Path, text: bytes, error: type[ValueError]) -> dict[str, Any]:
+    """The JSON object that a file holds, in which no key stands twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise error(f"{path} names {key} twice: keep one")
+            found[key] = value
+        return found
+
+    if text.startswith(LFS):
+        raise error(f"{path} is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder")
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: give a folder that holds a config.json") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a readable JSON file: {error}") from None
+        raw = json.loads(text, object_pairs_hook=once)
+    except error:
+        raise
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{path} is not a readable JSON file: {problem}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path} must hold a JSON object, not {type(raw).__name__}")
+        raise error(f"{path} must hold a JSON object, not {type(raw).__name__}")
     return raw
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    path = path / "config.json" if path.is_dir() else path
+    if not os.path.lexists(path):
+        raise ConfigError(f"{path} does not exist: give a folder that holds a config.json")
+    try:
+        text = file_inside(path.parent, path.name, path.parent, ConfigError).read_bytes()
+    except OSError as problem:
+        raise ConfigError(f"{path} cannot be read: {problem}") from None
+    return json_object(path, text, ConfigError)
 
 
 def _layer_types(raw: dict[str, Any], n_layers: int) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rnj.config import Config, config_dict, read_config
+from rnj.config import LFS, Config, config_dict, file_inside, json_object, read_config
 from rnj.model import Transformer, meta
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEAD = "lm_head.weight"  # some checkpoints repeat the embedding under this name
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # not read here, but they come with the weights
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _IN_LAYER = {
     "pre_attn_norm": "input_layernorm",
@@ -81,6 +82,9 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, device: torch.dev
     if dtype is not None and dtype not in _FLOATS.values():
         raise WeightsError(f"dtype must be a floating-point type such as torch.bfloat16, not {dtype}")
     config = read_config(folder)
+    for name in _TOKENIZER:
+        if os.path.lexists(folder / name):
+            _inside(folder, name, folder)
     model = meta(config)
     stored = _stored(folder)
     shapes = {hf: tuple(model.state_dict()[ours].shape) for ours, hf in hf_names(config).items()}
@@ -160,7 +164,7 @@ def _put_in_place(new: Path, folder: Path) -> None:
 
 def _stored(folder: Path) -> dict[str, Stored]:
     """Key → where it lies, from the headers of all files that count."""
-    if (folder / INDEX).exists():
+    if os.path.lexists(folder / INDEX):
         weight_map = _weight_map(folder / INDEX)
         headers = {name: _header(_inside(folder, name, folder / INDEX)) for name in dict.fromkeys(weight_map.values())}
         for name, header in headers.items():
@@ -193,7 +197,7 @@ def _nothing_here(folder: Path) -> str:
 
 def _weight_map(path: Path) -> dict[str, str]:
     """The index: key → file name. Every name is checked before anything is opened."""
-    raw = _read_json(path, path.read_bytes())
+    raw = json_object(path, _inside(path.parent, path.name, path.parent).read_bytes(), WeightsError)
     weight_map = raw.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise WeightsError(f"{path} has no weight_map")
@@ -208,18 +212,7 @@ def _weight_map(path: Path) -> dict[str, str]:
 
 
 def _inside(folder: Path, name: str, source: Path) -> Path:
-    """The file of that name, which must lie in the folder; links count as the file that they lead to.
-
-    The one place outside that is allowed is the blobs folder of a Hugging Face cache, into which its snapshots link.
-    """
-    real = Path(os.path.realpath(folder / name))
-    home = Path(os.path.realpath(folder))
-    allowed = [home] + ([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])
-    if real.parent not in allowed:
-        raise WeightsError(f"{source}: {name} is a link that leaves the folder, to {real}")
-    if not real.is_file():
-        raise WeightsError(f"{folder / name} is missing, or is no file")
-    return folder / name
+    return file_inside(folder, name, source, WeightsError)
 
 
 def _header(path: Path) -> dict[str, Stored]:
@@ -230,7 +223,7 @@ def _header(path: Path) -> dict[str, Stored]:
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(64)
-        if start.startswith(b"version https://git-lfs"):
+        if start.startswith(LFS):
             raise WeightsError(f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` in its folder")
         length = int.from_bytes(start[:8], "little")
         if size < 8 or (length > size - 8 and start[8:9] in (b"{", b"")):
@@ -238,7 +231,7 @@ def _header(path: Path) -> dict[str, Stored]:
         if length > size - 8 or start[8:9] != b"{":
             raise WeightsError(f"{path} is not a safetensors file: it begins with {start[:16]!r}")
         file.seek(8)
-        raw = _read_json(path, file.read(length))
+        raw = json_object(path, file.read(length), WeightsError)
     raw.pop("__metadata__", None)
     try:
         stored = {key: Stored(path, str(entry["dtype"]), tuple(entry["shape"])) for key, entry in raw.items()}
@@ -345,27 +338,6 @@ def _weight_files(folder: Path) -> set[str]:
 
 def _write_json(path: Path, raw: dict[str, Any]) -> None:
     path.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
-
-
-def _read_json(path: Path, text: bytes) -> dict[str, Any]:
-    """A JSON object in which no key stands twice."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1] if len(set(keys)) < len(keys) else []
-        if twice:
-            raise WeightsError(f"{path} names {_some(twice)} twice")
-        return dict(pairs)
-
-    try:
-        raw = json.loads(text, object_pairs_hook=once)
-    except WeightsError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} is not readable: {error}") from None
-    if not isinstance(raw, dict):
-        raise WeightsError(f"{path} must hold a JSON object, not {type(raw).__name__}")
-    return raw
 
 
 def _to_disk(path: Path) -> None:

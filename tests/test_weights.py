@@ -17,11 +17,12 @@ from safetensors.torch import load_file, save_file
 import rnj
 from rnj import RNJ_1_5, SMALL, TINY, Transformer
 from rnj.text import load_tokenizer
-from rnj.weights import INDEX, SINGLE, WeightsError, hf_names, load, save
+from rnj.weights import INDEX, SINGLE, WeightsError, _shapes, hf_names, load, save
 
 EMBED = "model.embed_tokens.weight"
 Q = "model.layers.0.self_attn.q_proj.weight"
 NORM = "model.norm.weight"
+TINY_ROTATION = rnj.config_dict(TINY)["rope_parameters"]["full_attention"]
 SHARD = 130_000  # bytes: TINY makes five shards
 
 
@@ -275,6 +276,41 @@ def test_the_same_key_twice_in_one_file(single: Path) -> None:
     refused(single, SINGLE, NORM, "twice")
 
 
+@pytest.mark.parametrize("config", [RNJ_1_5, SMALL, TINY], ids=["RNJ_1_5", "SMALL", "TINY"])
+def test_the_expected_shapes_are_those_of_the_model(config: rnj.Config) -> None:
+    state = rnj.meta(config).state_dict()
+    assert _shapes(config) == {hf: tuple(state[ours].shape) for ours, hf in hf_names(config).items()}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 10**9),
+        ("num_hidden_layers", 10_000),
+        ("hidden_size", 2**62),
+        ("hidden_size", 2**31),
+        ("vocab_size", 2**63),
+        ("vocab_size", 2**31),
+        ("intermediate_size", 2**31),
+        ("num_attention_heads", 2**31),
+        ("rope_theta", 10**400),
+        ("factor", 1e308),
+        ("original_max_position_embeddings", 10**400),
+        ("query_pre_attn_scalar", 1e-300),
+    ],
+)
+def test_absurd_sizes_end_at_once(single: Path, key: str, value: float) -> None:
+    raw = json.loads((single / "config.json").read_text())
+    rotations = raw["rope_parameters"].values()
+    for part in rotations if key in TINY_ROTATION else [raw]:
+        part[key] = value
+    if key == "num_hidden_layers":
+        del raw["layer_types"]
+    (single / "config.json").write_text(json.dumps(raw))
+    with pytest.raises((rnj.ConfigError, WeightsError)):
+        load(single)
+
+
 # --- Indices that are refused
 
 
@@ -461,7 +497,27 @@ def test_a_folder_in_place_of_a_file(single: Path) -> None:
     refused(single, SINGLE, "no file")
 
 
+def test_a_header_that_is_too_long_is_not_read(single: Path) -> None:
+    with (single / SINGLE).open("wb") as file:
+        file.write((200_000_000).to_bytes(8, "little") + b"{")
+        file.truncate(300_000_000)  # without data on the disk
+    refused(single, SINGLE, "header of 200000000 bytes")
+
+
+def test_a_file_in_place_of_the_folder(single: Path) -> None:
+    refused(single / "config.json", "config.json is not a folder")
+    for folder in (single / "config.json", single / "config.json" / "model"):
+        with pytest.raises(WeightsError, match="not a folder"):
+            save(tiny(), folder)
+
+
 # --- What is not saved
+
+
+def test_a_config_that_cannot_be_written_leaves_the_old_folder_whole(single: Path) -> None:
+    with pytest.raises(rnj.ConfigError, match="attention_factor"):
+        save(rnj.build(dataclasses.replace(TINY, rope_type="linear", attention_factor=1.5)), single)
+    assert equal(load(single), tiny())
 
 
 def test_models_that_cannot_be_saved_leave_the_old_folder_whole(single: Path) -> None:

@@ -21,20 +21,28 @@ _MODEL_TYPES = ("gemma3_text", "gemma3", "rnj1")
 _ACTIVATIONS = ("gelu_pytorch_tanh", "gelu_tanh")  # two names of one function
 _YARN_KEYS = ("beta_fast", "beta_slow", "truncate")
 _FROM_HF = {"chunked_attention": "local", "sliding_attention": "local", "full_attention": "global"}
+MOST = 2**31  # of any whole number: far above all models, and products of a few still fit
+MOST_LAYERS = 10_000
 
 
 class ConfigError(ValueError):
     """A value of the configuration makes no sense; the message names the field and says what is expected."""
 
 
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, not {value!r}")
+def _whole(name: str, value: Any, least: int, most: int = MOST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {_shown(value)}")
 
 
 def _positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{name} must be a positive number, not {value!r}")
+    """Far enough from 0 and from infinity for float32."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-30 <= value <= 1e30:
+        raise ConfigError(f"{name} must be a positive number from 1e-30 to 1e30, not {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    long = isinstance(value, int) and value.bit_length() > 64
+    return f"one of {value.bit_length()} bits" if long else repr(value)
 
 
 def _one_of(name: str, values: Any, known: tuple[str, ...]) -> None:
@@ -82,8 +90,9 @@ class Config:
     pad_id: int = 2  # fills a row
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "d_ff", "n_layers", "n_heads", "n_kv_heads", "head_dim", "vocab_size"):
+        for name in ("d_model", "d_ff", "n_heads", "n_kv_heads", "head_dim", "vocab_size"):
             _whole(name, getattr(self, name), least=1)
+        _whole("n_layers", self.n_layers, least=1, most=MOST_LAYERS)
         _whole("block_size", self.block_size, least=1)
         _whole("lookback", self.lookback, least=0)
         _whole("original_max_positions", self.original_max_positions, least=1)
@@ -91,6 +100,11 @@ class Config:
             raise ConfigError(f"n_heads ({self.n_heads}) must be a multiple of n_kv_heads ({self.n_kv_heads})")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim ({self.head_dim}) must be even: the rotation turns pairs")
+        if self.local_span > MOST:
+            raise ConfigError(f"block_size ({self.block_size}) times lookback + 1 must be at most {MOST}")
+        for name in ("layer_types", "eos_ids"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise ConfigError(f"{name} must be a tuple, not {_shown(getattr(self, name))}")
         types = self.layer_types or tuple("global" if i % 4 == 3 else "local" for i in range(self.n_layers))
         object.__setattr__(self, "layer_types", tuple(types))
         if len(self.layer_types) != self.n_layers:
@@ -106,6 +120,11 @@ class Config:
         _positive("rope_factor", self.rope_factor)
         if self.rope_factor < 1:
             raise ConfigError(f"rope_factor must be at least 1, not {self.rope_factor}")
+        if self.original_max_positions * self.rope_factor > MOST:
+            raise ConfigError(
+                f"original_max_positions ({self.original_max_positions}) times rope_factor ({self.rope_factor:g}) "
+                f"must be at most {MOST}"
+            )
         if self.rope_theta <= 1:
             raise ConfigError(f"rope_theta must be above 1, not {self.rope_theta}")
         if self.rope_type == "default" and self.rope_factor != 1:
@@ -225,7 +244,9 @@ def read_config(source: str | Path | dict[str, Any]) -> Config:
         if part.get("quantization_config") is not None:
             raise ConfigError("quantization_config is set, but quantized weights are not read: save them as bfloat16")
     n_layers, lookback = _need(raw, "num_hidden_layers"), raw.get("attention_lookback", 1)
-    _whole("num_hidden_layers", n_layers, least=1)
+    _whole("num_hidden_layers", n_layers, least=1, most=MOST_LAYERS)
+    if raw.get("max_position_embeddings") is not None:
+        _whole("max_position_embeddings", raw["max_position_embeddings"], least=1)
     _whole("attention_lookback", lookback, least=0)
     types = _layer_types(raw, n_layers)
     sliding_window = raw.get("sliding_window")
@@ -457,7 +478,6 @@ def _check_window(raw: dict[str, Any], config: Config) -> None:
     given = raw.get("max_position_embeddings")
     if given is None:
         return
-    _whole("max_position_embeddings", given, least=1)
     original, factor = config.original_max_positions, config.rope_factor
     old = config.rope_type == "yarn" and given == original
     if not old and abs(given - original * factor) >= 1:

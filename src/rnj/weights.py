@@ -27,6 +27,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEAD = "lm_head.weight"  # some checkpoints repeat the embedding under this name
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_LONGEST_HEADER = 100_000_000  # bytes; safetensors itself reads no longer one
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # not read here, but they come with the weights
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _IN_LAYER = {
@@ -77,7 +78,8 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, device: torch.dev
     embedding.
     """
     folder = Path(folder)
-    if folder.suffix in _PICKLES or folder.suffix == ".safetensors":
+    no_folder = os.path.lexists(folder) and not folder.is_dir()
+    if no_folder or folder.suffix in _PICKLES or folder.suffix == ".safetensors":
         raise WeightsError(f"{folder} is not a folder: give the one that holds config.json and the .safetensors files")
     if dtype is not None and dtype not in _FLOATS.values():
         raise WeightsError(f"dtype must be a floating-point type such as torch.bfloat16, not {dtype}")
@@ -85,10 +87,9 @@ def load(folder: str | Path, dtype: torch.dtype | None = None, device: torch.dev
     for name in _TOKENIZER:
         if os.path.lexists(folder / name):
             _inside(folder, name, folder)
-    model = meta(config)
     stored = _stored(folder)
-    shapes = {hf: tuple(model.state_dict()[ours].shape) for ours, hf in hf_names(config).items()}
-    _check(folder, stored, shapes)
+    _check(folder, stored, _shapes(config))
+    model = meta(config)  # only now: before, its sizes could be anything
     state = {}
     for path in dict.fromkeys(entry.path for entry in stored.values()):
         mapped = safe_open(path, framework="pt", device="cpu")
@@ -118,13 +119,18 @@ def save(
     A tensor larger than max_shard_bytes gets a shard of its own; dtype None keeps the model's. Everything is written
     to a temporary folder inside `folder` and then renamed, the file that decides which weights count last: a save that
     is interrupted leaves the old checkpoint whole. Other files of the folder stay.
-    Raises WeightsError, and writes nothing, where the weights hold NaN or lie on the meta device.
+    Raises WeightsError, and writes nothing, where the weights hold NaN or lie on the meta device, or where `folder` is
+    a file; ConfigError where config.json has no place for a value of the config.
     """
     folder = Path(folder)
     state = _state_to_save(model, dtype)
     kept = dtype or model.embed.weight.dtype
     shards = _split(state, kept.itemsize, max_shard_bytes)
-    folder.mkdir(parents=True, exist_ok=True)
+    raw = config_dict(model.config) | {"dtype": str(kept).removeprefix("torch.")}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise WeightsError(f"{folder} is not a folder, or lies in a file: give one to save to") from None
     old = _weight_files(folder)
     names = [SINGLE] if len(shards) == 1 else _shard_names(folder, len(shards))
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as temporary:
@@ -134,7 +140,6 @@ def save(
             save_file(tensors, new / name, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save(new)
-        raw = config_dict(model.config) | {"dtype": str(kept).removeprefix("torch.")}
         _write_json(new / "config.json", raw)
         if len(shards) > 1:
             weight_map = {key: name for name, keys in zip(names, shards) for key in keys}
@@ -230,6 +235,8 @@ def _header(path: Path) -> dict[str, Stored]:
             raise WeightsError(f"{path} is cut short at {size} bytes, within its header: download it again")
         if length > size - 8 or start[8:9] != b"{":
             raise WeightsError(f"{path} is not a safetensors file: it begins with {start[:16]!r}")
+        if length > _LONGEST_HEADER:
+            raise WeightsError(f"{path} claims a header of {length} bytes, above {_LONGEST_HEADER}: download it again")
         file.seek(8)
         raw = json_object(path, file.read(length), WeightsError)
     raw.pop("__metadata__", None)
@@ -246,6 +253,28 @@ def _header(path: Path) -> dict[str, Stored]:
     except SafetensorError as error:
         raise WeightsError(f"{path} is not a sound safetensors file: {error}") from None
     return stored
+
+
+def _shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight under its Hugging Face name, without building the model."""
+    d, f, h = config.d_model, config.d_ff, config.head_dim
+    queries, keys = config.n_heads * h, config.n_kv_heads * h
+    in_layer = {
+        "attn.q_proj": (queries, d),
+        "attn.k_proj": (keys, d),
+        "attn.v_proj": (keys, d),
+        "attn.o_proj": (d, queries),
+        "attn.q_norm": (h,),
+        "attn.k_norm": (h,),
+        "mlp.gate_proj": (f, d),
+        "mlp.up_proj": (f, d),
+        "mlp.down_proj": (d, f),
+    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    for ours, hf in hf_names(config).items():
+        part = ours.removesuffix(".weight").split(".", 2)[-1]  # blocks.3.attn.q_proj.weight: attn.q_proj
+        shapes[hf] = (config.vocab_size, d) if ours == "embed.weight" else in_layer.get(part, (d,))  # the rest: norms
+    return shapes
 
 
 def _check(folder: Path, stored: dict[str, Stored], shapes: dict[str, tuple[int, ...]]) -> None:

@@ -48,6 +48,8 @@ def test_values(name, value):
 def test_what_is_open_is_marked_and_says_so():
     still_open = {fact.name for fact in facts.facts() if not fact.sure}
     assert still_open == {
+        "ids that end a generation",
+        "id of the padding token",
         "RMSNorm, eps",
         "query_pre_attn_scalar",
         "YaRN, beta_fast",
@@ -83,6 +85,8 @@ def test_a_number_is_asked_for_by_name():
         ("RMSNorm, eps", "1e-06"),
         ("the Transformer", "2017"),
         ("layers, L", "32"),
+        ("ids that end a generation", "128,001 and 128,008"),
+        ("id of the padding token", "128,002"),
     ],
 )
 def test_values_as_a_page_writes_them(name, text):
@@ -134,4 +138,4 @@ def test_the_table_is_markdown_with_one_row_a_fact():
         lines = facts.table(group).splitlines()
         assert len(lines) == 2 + len(facts.facts(group))
         assert {line.count("|") for line in lines} == {5}
-    assert facts.table("model").count("| open |") == 9
+    assert facts.table("model").count("| open |") == 11

@@ -7,6 +7,7 @@ exact ints. Where two conventions are in use, the convention is an argument with
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -81,6 +82,7 @@ def seven_matrices(config: Config) -> int:
 
 def weight_bytes(config: Config, bytes_per_element: int = 2) -> int:
     """Bytes of all parameters; 2 for bfloat16, 4 for float32."""
+    _at_least("bytes_per_element", bytes_per_element, 1)
     return parameters(config).total * bytes_per_element
 
 
@@ -129,6 +131,7 @@ def visible_pairs(config: Config, tokens: int, layer_type: str) -> int:
 
 def kv_bytes_per_token_per_layer(config: Config, bytes_per_element: int = 2) -> int:
     """A key and a value for each KV head: 2·K·H elements."""
+    _at_least("bytes_per_element", bytes_per_element, 1)
     return 2 * config.n_kv_heads * config.head_dim * bytes_per_element
 
 
@@ -146,6 +149,7 @@ def kv_cache_tokens(config: Config, tokens: int, layer_type: str) -> int:
 
 def kv_cache_bytes(config: Config, tokens: int, batch: int = 1, bytes_per_element: int = 2) -> int:
     """Bytes of the cache for a context of T tokens. For the all-global model pass `all_global(config)`."""
+    _at_least("batch", batch, 1)
     rows = sum(kv_cache_tokens(config, tokens, kind) for kind in config.layer_types)
     return batch * rows * kv_bytes_per_token_per_layer(config, bytes_per_element)
 
@@ -193,11 +197,13 @@ def attention_flops(config: Config, tokens: int, count: AttentionCount = "exact 
 
 def attention_flops_per_token(config: Config, tokens: int, count: AttentionCount = "exact pairs") -> float:
     """The mean over the T tokens of a document, forward; in training three times that."""
+    _at_least("tokens", tokens, 1)
     return attention_flops(config, tokens, count) / tokens
 
 
 def forward_flops(config: Config, tokens: int, count: AttentionCount = "exact pairs") -> int:
     """All of a forward pass over one document of T tokens: matrix products and attention."""
+    _at_least("tokens", tokens, 1)
     return tokens * matmul_flops(config) + attention_flops(config, tokens, count)
 
 
@@ -216,6 +222,7 @@ def attention_share(
     config: Config, tokens: int, attention: AttentionCount = "exact pairs", weight: WeightCount = "all parameters"
 ) -> float:
     """Attention as a share of 6N at T tokens (in training; forward alone, over 2N, it is the same)."""
+    _at_least("tokens", tokens, 1)
     return attention_flops(config, tokens, attention) / (tokens * 2 * weights_for_6n(config, weight))
 
 
@@ -274,11 +281,14 @@ class TrainingRun:
 
 def six_n_d(parameters: float, tokens: float) -> float:
     """Training FLOPs by 6·N·D: parameters times tokens times 6. Leaves attention out."""
+    _positive("parameters", parameters)
+    _positive("tokens", tokens)
     return 6.0 * parameters * tokens
 
 
 def petaflop_days(flops: float) -> float:
     """FLOPs in days of a machine that does 10¹⁵ a second."""
+    _positive("flops", flops)
     return flops / (1e15 * DAY)
 
 
@@ -289,11 +299,13 @@ def training_run(
 
     Leaves out failures, restarts, evaluation, and everything that was tried before. Raises ValueError by name.
     """
+    _positive("flops", flops)
     _at_least("chips", chips, 1)
-    if not peak_flops > 0:
-        raise ValueError(f"peak_flops must be positive, not {peak_flops}")
-    if not 0 < mfu <= 1:
-        raise ValueError(f"mfu must be above 0 and at most 1, not {mfu}")
+    _positive("peak_flops", peak_flops)
+    _positive("mfu", mfu)
+    if mfu > 1:
+        raise ValueError(f"mfu must be a share, at most 1, not {mfu}: divide a percentage by 100")
+    _positive("price_per_chip_hour", price_per_chip_hour, or_zero=True)
     return TrainingRun(flops, chips, flops / (chips * peak_flops * mfu), price_per_chip_hour)
 
 
@@ -302,6 +314,9 @@ def model_flops_utilization(flops: float, chip_hours: float, peak_flops: float) 
 
     Recomputed activations are not the model's FLOPs: with them it would be HFU, the hardware's utilization.
     """
+    _positive("flops", flops)
+    _positive("chip_hours", chip_hours)
+    _positive("peak_flops", peak_flops)
     return flops / (chip_hours * HOUR * peak_flops)
 
 
@@ -347,6 +362,9 @@ class DenseModel:
 
     def kv_cache_bytes(self, tokens: int, batch: int = 1, bytes_per_element: int = 2) -> int:
         """The cache when every layer keeps every token."""
+        _at_least("tokens", tokens, 0)
+        _at_least("batch", batch, 1)
+        _at_least("bytes_per_element", bytes_per_element, 1)
         return 2 * self.n_layers * self.n_kv_heads * self.head_dim * tokens * batch * bytes_per_element
 
 
@@ -424,8 +442,14 @@ def known_model(name: str) -> DenseModel:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def _positive(name: str, value: float, or_zero: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value < math.inf
+    if not number or not (value >= 0 if or_zero else value > 0):
+        raise ValueError(f"{name} must be a {'number of at least 0' if or_zero else 'positive number'}, not {value!r}")
 
 
 def _known_type(layer_type: str) -> None:

@@ -65,6 +65,8 @@ _MODEL = (
     Fact("model", "width of a head, H", RNJ_1_5.head_dim, "", CARD),
     Fact("model", "vocabulary, V", RNJ_1_5.vocab_size, "tokens", POST),
     Fact("model", "id of the first special token", RNJ_1_5.bos_id, "", CARD),
+    Fact("model", "ids that end a generation", " and ".join(f"{i:,}" for i in RNJ_1_5.eos_ids), "", OPEN, sure=False),
+    Fact("model", "id of the padding token", RNJ_1_5.pad_id, "", OPEN, sure=False),
     Fact("model", "head tied to the embedding", "yes", "", CARD),
     Fact("model", "embedding scaled by the root of D", "yes", "", VLLM),
     Fact("model", "RMSNorm multiplies by 1 + weight", "yes", "", VLLM),

@@ -29,8 +29,8 @@ setup: $(READY)
 # Made when missing, brought up to date when the requirements change.
 $(READY): requirements.txt pyproject.toml
 	@began=$$(date +%s); set -e; \
+	$$(test -x $(PY) && echo $(PY) || echo $(PYTHON)) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] + ": remove $(VENV) if it is there, then make PYTHON=python3.12") if sys.version_info < (3, 11) else None'; \
 	test -x $(PY) || $(PYTHON) -m venv $(VENV); \
-	$(PY) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.12") if sys.version_info < (3, 11) else None'; \
 	echo "Installing into $(VENV): a few minutes the first time."; \
 	if [ -n "$(TORCH_INDEX)" ]; then $(PY) -m pip install -q --disable-pip-version-check --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' requirements.txt)"; fi; \
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt; \

@@ -372,6 +372,12 @@ def test_the_smallest_temperature_is_greedy(temperature: float) -> None:
     assert probabilities(torch.tensor([1.0, 3.0, 2.0]), temperature).tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("prompts", ["def f(", ["def f("], [1, 2, 3]])
+def test_prompts_are_lists_of_ids(prompts: Any) -> None:
+    with pytest.raises(ValueError, match="prompts are a list of lists of ids"):
+        generate(rnj.build(TINY), prompts, 3)
+
+
 def test_a_model_with_nan_is_refused() -> None:
     built = rnj.build(TINY)
     with torch.no_grad():

@@ -7,6 +7,7 @@ the package changed: so there is neither.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,10 +67,18 @@ def build(root: Path) -> int:
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
     jupyter_book = str(Path(sys.executable).parent / "jupyter-book")
     command = [jupyter_book, "build", str(root), "-W", "-n", "--keep-going"]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(f"Building {len(toc_files(root))} pages; each notebook is executed, some minutes in all.", flush=True)
+    lines = []
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            executed = re.search(r"([^/]+)\.ipynb: Executed notebook in ([0-9.]+) seconds", line)
+            if executed:
+                print(f"  {executed[1]}: {float(executed[2]):.0f} s", flush=True)
     wrong = faults(root)
-    if done.returncode or wrong:
-        print(done.stdout)
+    if process.returncode or wrong:
+        print("".join(lines))
         print("\n".join(wrong))
         print("The book did not build.", file=sys.stderr)
         return 1

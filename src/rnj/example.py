@@ -81,9 +81,14 @@ def long_row(tokenizer: Tokenizer | None = None) -> Packed:
     return _pack((LONG_TEXT,), len(tokenizer.encode(LONG_TEXT)) + 2, tokenizer)
 
 
+def weights() -> str:
+    """What the small model's weights are in this installation: "trained" or "seeded random"."""
+    return "trained" if (SMALL_FOLDER / "model.safetensors").exists() else "seeded random"
+
+
 def small_model(device: torch.device | str = "cpu") -> Transformer:
     """SMALL in float32: with the trained weights where the package ships them, else with seeded random ones."""
-    if (SMALL_FOLDER / "model.safetensors").exists():
+    if weights() == "trained":
         return load(SMALL_FOLDER, dtype=torch.float32, device=device)
     return build(SMALL, seed=0, device=device)
 

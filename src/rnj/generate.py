@@ -68,6 +68,8 @@ def generate(
     seed: makes sampling repeatable. Only the last position is projected to the vocabulary.
     """
     config, device = model.config, model.embed.weight.device
+    if isinstance(prompts, str) or any(isinstance(prompt, str | int) for prompt in prompts):
+        raise ValueError("prompts are a list of lists of ids: [tokenizer.encode(text)] for one text")
     if not prompts or not all(len(prompt) for prompt in prompts):
         raise ValueError("every prompt needs at least one token: start it with bos_id")
     if max_new_tokens < 1:

@@ -105,6 +105,13 @@ def test_takes_less_than_a_minute(path, elsewhere):
     assert made.seconds < MOST_SECONDS
 
 
+def prose_of(cell) -> str:
+    """What a cell says in words: its text, or the caption of its figure."""
+    if cell.cell_type == "markdown":
+        return cell.source
+    return cell.metadata.get("mystnb", {}).get("figure", {}).get("caption", "")
+
+
 @of_notebooks
 def test_numbers_of_the_prose_are_those_of_the_cells(path, elsewhere):
     """Each numeral of three digits and more: printed, shown or written in a cell, or in the table of facts."""
@@ -115,8 +122,7 @@ def test_numbers_of_the_prose_are_those_of_the_cells(path, elsewhere):
     strange = {
         f"{cell.id}: {written}"
         for cell in read(path).cells
-        if cell.cell_type == "markdown"
-        for written, value in prose_numerals(cell.source)
+        for written, value in prose_numerals(prose_of(cell))
         if value not in known
     }
     assert not strange, f"in no output, no code and no fact: {sorted(strange)}"

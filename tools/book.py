@@ -64,6 +64,7 @@ def build(root: Path) -> int:
     shutil.rmtree(root / "_build", ignore_errors=True)
     began = time.monotonic()
     env = dict(os.environ, JUPYTER_PREFER_ENV_PATH="1", PYDEVD_DISABLE_FILE_VALIDATION="1")
+    env.setdefault("OMP_NUM_THREADS", "1")  # the chapters' tensors are small: threads would only wait for each other
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
     jupyter_book = str(Path(sys.executable).parent / "jupyter-book")
     command = [jupyter_book, "build", str(root), "-W", "-n", "--keep-going"]

@@ -50,7 +50,7 @@ def run(name: str) -> tuple[bool, float]:
     what, commands = STAGES[name]
     print(f"\n=== {name}: {what}", flush=True)
     began = time.monotonic()
-    env = dict(os.environ, OMP_NUM_THREADS="1" if name != "book" else "2", PYDEVD_DISABLE_FILE_VALIDATION="1")
+    env = dict(os.environ, OMP_NUM_THREADS="1", PYDEVD_DISABLE_FILE_VALIDATION="1")
     env["PATH"] = f"{BIN}{os.pathsep}{env.get('PATH', '')}"
     passed = True
     for command in commands:

@@ -107,7 +107,7 @@ def check_small(config: Config, device: torch.device) -> list[Row]:
     with torch.inference_mode(), float32_without_tf32():
         expected = on_cpu(tokens)  # [1, T, V]
         at_once = on_device(tokens.to(device)).cpu()
-        cache = KVCache(config, max_length=length, device=device)
+        cache = KVCache(on_device.config, max_length=length, device=device)
         pieces = [on_device(piece, cache=cache).cpu() for piece in tokens.to(device).split(length // 3 + 1, dim=1)]
     rows = []
     for what, logits in (("at once", at_once), ("in three pieces with the cache", torch.cat(pieces, dim=1))):

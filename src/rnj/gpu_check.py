@@ -158,6 +158,8 @@ def check_full(config: Config, device: torch.device) -> list[Row]:
     largest = logits.abs().max().item()  # NaN or infinity fails the comparison
     cap = config.final_logit_softcap or sys.float_info.max
     rows.append(Row("largest logit", f"{largest:.2f}", f"finite, ≤ {cap:g}", largest <= cap))
+    if not rows[-1].ok:
+        return rows  # nothing can be sampled from such logits
 
     new, seconds = _timed(lambda: generate(model, prompt.tolist(), NEW_TOKENS, end_ids=())[0], device)
     rows.append(_equal("tokens generated with the cache", str(len(new)), str(NEW_TOKENS)))

@@ -141,8 +141,24 @@ def test_the_packing_stepper_packs() -> None:
         assert numbers["targets"] == first + second + 2
 
 
+def test_the_packing_stepper_lights_the_followed_token() -> None:
+    """Any token of the book's row is found again where the documents are longer, or in a second row."""
+    tokenizer, row = load_tokenizer(), example.row()
+    texts = [tokenizer.encode(text) for text in (draw.FIRST, draw.SECOND)]
+    ends = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "pad_id": tokenizer.pad_id}
+    for lit in (row.targets[0] != -100).nonzero().flatten().tolist():
+        followed = int(row.segments[0, lit]) - 1, int(row.positions[0, lit])
+        for lengths in ((4, 7), (4, 10), (8, 10)):
+            packed = pack([ids[:n] for ids, n in zip(texts, lengths, strict=True)], 16, **ends)
+            rows = packed.tokens.shape[0]
+            places = [draw._place(followed, lengths, b, rows) for b in range(rows)]
+            ((b, at),) = [(b, at) for b, at in enumerate(places) if at is not None]
+            assert packed.tokens[b, at] == row.tokens[0, lit] and packed.positions[b, at] == row.positions[0, lit]
+    assert draw._place((1, 6), (4, 5), 0, 1) is None
+
+
 def test_the_steppers_for_stages_and_sampling_show_the_package_numbers(trace: dict[str, torch.Tensor]) -> None:
-    stages = draw.stage_stepper(trace)
+    stages = draw.stage_stepper(trace, 12)
     for i, name in enumerate(draw.STAGES):
         numbers = stages.draw(stage=i).numbers
         assert math.isclose(float(numbers["norm of return"]), float(trace[name][0, 12].norm()), rel_tol=1e-5)

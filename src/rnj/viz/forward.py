@@ -569,11 +569,18 @@ SECOND = "def f(name):\n    return name\n\nprint(f(n))"
 LENGTHS = ((1, 4, 6, 8), (1, 4, 7, 8, 10))
 
 
-def packing_stepper(tokenizer: Tokenizer | None = None, length: int = example.ROW_LENGTH) -> Stepper:
-    """The two documents' lengths → tokens, positions, segments and targets of the packed rows."""
+def packing_stepper(
+    tokenizer: Tokenizer | None = None, lit: int | None = None, length: int = example.ROW_LENGTH
+) -> Stepper:
+    """The two documents' lengths → tokens, positions, segments and targets of the packed rows.
+
+    lit: the followed token's place in the book's row; its documents are what the two here begin with.
+    """
     tokenizer = tokenizer or load_tokenizer()
     texts = [tokenizer.encode(text) for text in (FIRST, SECOND)]
-    followed = texts[1][5]  # "return"
+    lit = example.FOLLOWED if lit is None else lit
+    row = example.row(tokenizer)
+    followed = int(row.segments[0, lit]) - 1, int(row.positions[0, lit])  # document 0 or 1, position in it
 
     def draw(first: int, second: int) -> Frame:
         ids = [texts[0][:first], texts[1][:second]]
@@ -586,8 +593,8 @@ def packing_stepper(tokenizer: Tokenizer | None = None, length: int = example.RO
             note = f"row {b}" if b < B else f"row {b}: not needed"
             label(ax, left + 0.05, -1.65, note, INK if b < B else MUTED, fontsize=9, lit=b < B)
             if b < B:
-                lit = _find(packed, b, followed) if second > 5 else None
-                _table(ax, packed, example.labels(packed, tokenizer, b), b, left, lit, ids=False)
+                at = _place(followed, (first, second), b, B)
+                _table(ax, packed, example.labels(packed, tokenizer, b), b, left, at, ids=False)
             else:
                 _rectangles(ax, [(left + 0.06, 0.05, 8.38, length - 0.1)], FAINT, 0.4)
         kinds = packed.segments != 0
@@ -608,10 +615,12 @@ def packing_stepper(tokenizer: Tokenizer | None = None, length: int = example.RO
     return Stepper("Packing two documents", controls, draw, name="packing")
 
 
-def _find(packed: Packed, row: int, token: int) -> int | None:
-    """The place of a token in a row, None where it is not there."""
-    places = (packed.tokens[row] == token).nonzero().flatten().tolist()
-    return places[0] if places else None
+def _place(followed: tuple[int, int], lengths: tuple[int, int], row: int, rows: int) -> int | None:
+    """Where position followed[1] of document followed[0] stands in a row; None: elsewhere, or it was cut off."""
+    document, position = followed
+    if position > lengths[document] or row != (0 if document == 0 else rows - 1):
+        return None
+    return position + (lengths[0] + 2 if document == 1 and rows == 1 else 0)
 
 
 STAGES = (
@@ -645,9 +654,10 @@ def small_trace() -> dict[str, Tensor]:
     return example.small_model().trace(row.tokens, row.positions, row.segments)
 
 
-def stage_stepper(trace: Mapping[str, Tensor] | None = None, lit: int = example.FOLLOWED) -> Stepper:
+def stage_stepper(trace: Mapping[str, Tensor] | None = None, lit: int | None = None) -> Stepper:
     """The stage → the row's tensor there: the first numbers of each token, and each token's norm."""
     trace = trace or small_trace()
+    lit = example.FOLLOWED if lit is None else lit
     row = example.row()
     names, segments = example.labels(row), row.segments[0].tolist()
     T, count = len(names), 16

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from rnj import RNJ_1_5, SMALL
+from rnj import RNJ_1_5, SMALL, example
 from rnj.lab import positions as lab
 from rnj.viz import palette, sweep, yarn
 from rnj.viz.figure import Shown, clipped, number
@@ -170,6 +170,21 @@ def test_visited_counts_the_pairs() -> None:
 @pytest.mark.parametrize(("name", "frames"), [("hands", 41), ("table", 36), ("shift", 63)])
 def test_steppers(name: str, frames: int) -> None:
     assert sweep(yarn.STEPPERS[name]()) == frames
+
+
+@pytest.mark.parametrize("token", [0, 1, 3, 10, 13])
+def test_any_token_can_be_followed(token: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example, "FOLLOWED", token)
+    place = int(example.row().positions[0, token])
+    q, keys, named = yarn._running_pair(SMALL)
+    assert q.shape == (32,) and 2 <= len(named) <= 3 and set(named.values()) == set(keys)
+    assert place < 5 or all(p < place for p in keys)
+    assert yarn.shift_stepper().frame().numbers["q’s position"] == place
+
+
+def test_a_document_has_its_own_colour() -> None:
+    first = yarn.order_figure(CHANGES, ["blind", "seeing"], list("abcd"), [0, 2, 1, 3], 3, segment=1).svg
+    assert "--rnj-doc1" in first and "--rnj-doc2" not in first
 
 
 def test_hands_stand_where_the_angles_say() -> None:

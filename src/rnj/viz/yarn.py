@@ -1,7 +1,7 @@
 """Figures and steppers of chapter 5: positions, the rotation, its table, and what it is compared with.
 
 Angles are drawn as mathematics has them: 0 points right and they grow counter-clockwise; a pair (a, b) is the arrow to
-(a, b). Queries and keys have their colours; a plain rotation beside YaRN's is grey.
+(a, b). Queries and keys have their colours and nothing else has; a plain rotation beside YaRN's is grey.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rnj.config import RNJ_1_5, SMALL, Config
 from rnj.lab import positions as lab
 from rnj.viz.figure import NARROW, WIDE, Shown, arrow, glow, grid, heading, label, limits, lit_box, panels, show
 from rnj.viz.figure import number as written
-from rnj.viz.palette import DOC2, FAINT, INK, KEY, MUTED, NEGATIVE, PADDING, PAPER, POSITIVE, QUERY
+from rnj.viz.palette import FAINT, INK, KEY, MUTED, NEGATIVE, PAPER, POSITIVE, QUERY, document
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 from rnj.yarn import angles, correction_range, cos_sin, inv_freq, ramp, rotate
 
@@ -84,12 +84,18 @@ def _kinds(config: Config) -> tuple[int, int]:
 
 
 def order_figure(
-    changes: Tensor, settings: Sequence[str], words: Sequence[str], order: Sequence[int], followed: int
+    changes: Tensor,
+    settings: Sequence[str],
+    words: Sequence[str],
+    order: Sequence[int],
+    followed: int,
+    segment: int = 2,
 ) -> Shown:
     """The same tokens in two orders, and how far the followed token's vector moves when the others are reordered.
 
     changes: [settings, blocks], the relative change of the followed token's residual vector after each block;
-    words: the tokens in order; order: the row of each one in the second order; followed: its index, the same in both.
+    words: the tokens in order; order: the row of each one in the second order; followed: its index, the same in both;
+    segment: the document's id, for its colour.
     """
 
     def draw(width: float, height: float) -> Figure:
@@ -102,22 +108,22 @@ def order_figure(
         margin = 1.55 if width > 5 else 0.0
         limits(ax, -margin, n * step, -0.5, high * 2 + gap + 0.1, equal=False)
         for i, word in enumerate(words):
-            _chip(ax, i, 0, high, word, i == followed, width)
+            _chip(ax, i, 0, high, word, i == followed, width, document(segment))
         for j, i in enumerate(order):
-            _chip(ax, j, high + gap, high, words[i], i == followed, width)
+            _chip(ax, j, high + gap, high, words[i], i == followed, width, document(segment))
             moved = i != j
-            colour = DOC2 if moved else PADDING
+            colour = INK if moved else MUTED
             _strokes(ax, [((i + 0.5, high + 0.06), (j + 0.5, high + gap - 0.06))], colour, 1.2 if moved else 0.7, 0.8)
         if margin:
             label(ax, -0.15, high / 2, "in order", ha="right")
-            label(ax, -0.15, high * 1.5 + gap, "shuffled", ha="right")
+            label(ax, -0.15, high * 1.5 + gap, "reordered", ha="right")
         ax = axes[1]
         room = 4.2 if width > 5 else 0.0
         below = 0.0 if width > 5 else 1.0
         limits(ax, -room, blocks, -0.9 if room else -1.4, len(settings) * (1 + below) + 0.1, equal=False)
         for i, setting in enumerate(settings):
             y = i * (1 + below) + below
-            grid(ax, changes[i : i + 1], at=(0, y), colour=DOC2, vmax=1.0, numbers=".2f", fit=False, fontsize=8)
+            grid(ax, changes[i : i + 1], at=(0, y), colour=POSITIVE, vmax=1.0, numbers=".2f", fit=False, fontsize=8)
             if room:
                 label(ax, -0.15, y + 0.5, setting, ha="right", colour=INK)
             else:
@@ -140,11 +146,11 @@ def order_figure(
     return show(draw(WIDE, 3.3), alt, narrow=draw(NARROW, 4.1))
 
 
-def _chip(ax: Axes, x: float, y: float, high: float, word: str, lit: bool, width: float) -> None:
+def _chip(ax: Axes, x: float, y: float, high: float, word: str, lit: bool, width: float, colour: str) -> None:
     """A token as a rounded word on the tint of its document."""
     if lit:
         glow(ax, x + 0.05, y, 0.9, high)
-    ax.add_patch(Rectangle((x + 0.05, y), 0.9, high, facecolor=DOC2, alpha=0.18, linewidth=0))
+    ax.add_patch(Rectangle((x + 0.05, y), 0.9, high, facecolor=colour, alpha=0.18, linewidth=0))
     if lit:
         lit_box(ax, x + 0.05, y, 0.9, high)
     size = 8.5 if width > 5 else 7
@@ -223,15 +229,15 @@ def _table(config: Config, width: float, height: float, ceiling: float = 3e6) ->
         label(ax, at + shift, 4.6 if wide else 5.5 if at == low else 25, words, fontsize=8, ha=ha, linespacing=1.35)
     for y, words in ((length, f"trained on {length:,}"), (window, f"window {window:,}")):
         if y <= ceiling / 3 and not (window == length and words.startswith("window")):
-            ax.plot([-1, len(keep)], [y, y], color=PADDING, lw=0.5, zorder=0.5)
+            ax.plot([-1, len(keep)], [y, y], color=MUTED, lw=0.5, zorder=0.5)
             label(ax, -0.3, y * 1.12, words, va="bottom", fontsize=8)
-    ax.plot(pairs, plain, color=PADDING, lw=1.2)
-    ax.plot(pairs, yarn, color=QUERY, lw=1.8)
-    ax.plot([0, len(keep) - 1], [yarn[0], yarn[-1]], "o", ms=3.5, color=QUERY)
-    ax.plot([len(keep) - 1], [plain[-1]], "o", ms=3.5, color=PADDING)
-    label(ax, 1, yarn[0] * 0.78, _count(yarn[0].item()), colour=QUERY, va="top", fontsize=8)
+    ax.plot(pairs, plain, color=MUTED, lw=1.2)
+    ax.plot(pairs, yarn, color=INK, lw=1.8)
+    ax.plot([0, len(keep) - 1], [yarn[0], yarn[-1]], "o", ms=3.5, color=INK)
+    ax.plot([len(keep) - 1], [plain[-1]], "o", ms=3.5, color=MUTED)
+    label(ax, 1, yarn[0] * 0.78, _count(yarn[0].item()), colour=INK, va="top", fontsize=8)
     if wide:
-        label(ax, len(keep) - 0.2, yarn[-1], f"YaRN\n{yarn[-1]:,.0f}", colour=QUERY, linespacing=1.35)
+        label(ax, len(keep) - 0.2, yarn[-1], f"YaRN\n{yarn[-1]:,.0f}", colour=INK, linespacing=1.35)
         label(ax, len(keep) - 0.2, plain[-1] * 0.75, f"plain\n{plain[-1]:,.0f}", linespacing=1.35)
     else:
         label(
@@ -239,7 +245,7 @@ def _table(config: Config, width: float, height: float, ceiling: float = 3e6) ->
             len(keep) - 1,
             yarn[-1] * 1.25,
             f"YaRN {yarn[-1]:,.0f}",
-            colour=QUERY,
+            colour=INK,
             ha="right",
             va="bottom",
             fontsize=8,
@@ -306,11 +312,11 @@ def _waves(ax: Axes, config: Config, length: int, chosen: Sequence[int], step: f
         middle = i * step
         if length > window and pair == chosen[-1]:
             slow = torch.linspace(0, length, 20 * 26, dtype=torch.float64)
-            ax.plot(slow, middle - (slow * plain[pair]).cos(), color=PADDING, lw=0.6)
-        ax.plot(x, middle - (x * frequency[pair]).cos(), color=QUERY, lw=1.3)
+            ax.plot(slow, middle - (slow * plain[pair]).cos(), color=MUTED, lw=0.6)
+        ax.plot(x, middle - (x * frequency[pair]).cos(), color=INK, lw=1.3)
         if length < 100:
             dots = torch.arange(length + 1)
-            ax.plot(dots, middle - (dots * frequency[pair]).cos(), "o", ms=2.2, color=QUERY, mew=0)
+            ax.plot(dots, middle - (dots * frequency[pair]).cos(), "o", ms=2.2, color=INK, mew=0)
         words = f"pair {pair}", f"a turn: {_count(TURN / frequency[pair].item())}"
         if wide:
             label(ax, length * 1.015, middle - 0.35, words[0], colour=INK)
@@ -370,7 +376,7 @@ def forward_figure(
             label(ax, j + 0.5, -0.4, str(first + j), ha="center", lit=j == lit)
         label(ax, -0.2, -0.4, "pair", ha="right")
         radius, middle = 0.47, 3.12
-        _arcs(ax, [(j + 0.5, middle, radius, 0, TURN) for j in range(n)], PADDING, 0.5)
+        _arcs(ax, [(j + 0.5, middle, radius, 0, TURN) for j in range(n)], MUTED, 0.5)
         before: list[Any] = []
         after: list[Any] = []
         for j in range(n):
@@ -378,7 +384,7 @@ def forward_figure(
             centre = (j + 0.5, middle)
             for lines, (u, v) in ((before, (a, b)), (after, (c, s))):
                 lines.append((centre, (j + 0.5 + u[first + j].item() * scale, middle - v[first + j].item() * scale)))
-        _strokes(ax, before, PADDING, 1.6)
+        _strokes(ax, before, MUTED, 1.6)
         _strokes(ax, after, QUERY, 2.0)
         label(ax, -0.2, middle - 0.33, "before", ha="right")
         label(ax, -0.2, middle + 0.33, "after", ha="right", colour=QUERY)
@@ -534,22 +540,22 @@ def layouts_figure(half_split: Tensor, half_turned: Tensor, interleaved: Tensor,
                 label(ax, x + j + 0.5, y + up, names[kind][j], ha="center", colour=INK, fontsize=8)
         for x in (0.0, right):
             lines = [((x + i + 0.5, 1.06), (x + to_half[i] + 0.5, down - 0.06)) for i in range(4)]
-            _strokes(ax, lines, PADDING, 1.0)
+            _strokes(ax, lines, MUTED, 1.0)
         for y, words in ((0, "turn pairs\n(2i, 2i + 1)"), (down, "turn pairs\n(i, i + H/2)")):
             if wide:
-                arrow(ax, (4.2, y + 0.5), (right - 0.2, y + 0.5), QUERY)
+                arrow(ax, (4.2, y + 0.5), (right - 0.2, y + 0.5), INK)
                 label(
                     ax,
                     4 + gap / 2,
                     y + (-0.25 if y == 0 else 1.25),
                     words,
                     ha="center",
-                    colour=QUERY,
+                    colour=INK,
                     va="bottom" if y == 0 else "top",
                     fontsize=8,
                 )
             else:
-                arrow(ax, (4.12, y + 0.5), (right - 0.12, y + 0.5), QUERY)
+                arrow(ax, (4.12, y + 0.5), (right - 0.12, y + 0.5), INK)
         label(ax, 0.04, -1.2, "interleaved" if wide else "interleaved: (2i, 2i + 1)", colour=INK, fontsize=9)
         label(
             ax,
@@ -610,12 +616,12 @@ def codes_figure(scores: Mapping[str, Tensor], content: float, trained: int, els
         )  # fmt: skip
         for ax, (code, (name, what)) in zip(np.ravel(axes), CODES.items(), strict=True):
             least, mean, most = bins(scores[code])
-            ax.axhline(content, color=PADDING, lw=0.8, ls=(0, (3, 2)))
-            ax.axvline(trained, color=PADDING, lw=0.5)
+            ax.axhline(content, color=MUTED, lw=0.8, ls=(0, (3, 2)))
+            ax.axvline(trained, color=MUTED, lw=0.5)
             if code == "sinusoidal" and elsewhere is not None:
                 ax.plot(middles, bins(elsewhere)[1], color=INK, lw=0.9)
-            ax.fill_between(middles, least, most, color=QUERY, alpha=0.22, lw=0)
-            ax.plot(middles, mean, color=QUERY, lw=1.6)
+            ax.fill_between(middles, least, most, color=POSITIVE, alpha=0.22, lw=0)
+            ax.plot(middles, mean, color=POSITIVE, lw=1.6)
             ax.set(xscale="log", xlim=(1, n), ylim=(floor, ceiling))
             ticks = [tick for tick in (1, 10, 100, 1_000) if tick <= n]
             ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
@@ -734,7 +740,7 @@ def visited_figure(config: Config = RNJ_1_5, pairs: Sequence[int] = (40, 46, 50,
                     zorder=3,
                 )
                 a = far * TURN
-                colour = INK if _outside(reached, seen)[pair] else QUERY
+                colour = INK if _outside(reached, seen)[pair] else POSITIVE
                 _strokes(ax, [((x, y), (x + 0.72 * math.cos(a), y - 0.72 * math.sin(a)))], colour, 1.6)
                 label(ax, x, y + 1.42, f"pair {pair}", ha="center", fontsize=8, colour=INK)
             new = int((unseen > 1e-3).sum())
@@ -792,8 +798,8 @@ def hands_stepper(config: Config = RNJ_1_5) -> Stepper:
             [(x + 0.8 * math.cos(a), y - 0.8 * math.sin(a)) for (x, y), a in zip(spots, t.tolist())]
             for t in (bare, yarn)
         ]
-        _strokes(ax, [line for line, shown in zip(zip(spots, ends[0]), apart) if shown], PADDING, 1.0)
-        _strokes(ax, list(zip(spots, ends[1])), QUERY, 1.7, zorder=3)
+        _strokes(ax, [line for line, shown in zip(zip(spots, ends[0]), apart) if shown], MUTED, 1.0)
+        _strokes(ax, list(zip(spots, ends[1])), INK, 1.7, zorder=3)
         for i in range(0, half, 8):
             label(ax, -1.5, spots[i][1], f"{i}–{i + 7}", ha="right", fontsize=7)
         past = int((yarn >= TURN).sum())
@@ -890,15 +896,16 @@ def _turned(x: Tensor, position: int, config: Config) -> Tensor:
 
 
 def _running_pair(config: Config) -> tuple[Tensor, dict[int, Tensor], dict[str, int]]:
-    """The followed token's normalised query, and three normalised keys by position, of block 3, head 0."""
+    """The followed token's normalised query, and two or three keys by position, of block 3, head 0."""
     from rnj.model import build
 
     row = example.row()
     labels = example.labels(row)
     trace = build(config, seed=0, random_norms=True).trace(row.tokens, row.positions, row.segments)
-    first = int((row.segments[0] == 2).nonzero()[0])
+    place = int(row.positions[0, example.FOLLOWED])
+    first = example.FOLLOWED - place  # where its document begins
     q = trace["block.3.attn.q_norm"][0, example.FOLLOWED, 0]  # [H]
-    chosen = (5, 3, 1)
+    chosen = [p for p in (place - 1, place - 3, place - 5, place, place + 1) if p >= 0][:3]
     keys = {p: trace["block.3.attn.k_norm"][0, first + p, 0] for p in chosen}
     return q, keys, {labels[first + p]: p for p in chosen}
 
@@ -913,7 +920,7 @@ def _shift_drawing(q_rot: Tensor, k_rot: Tensor, products: Tensor) -> Figure:
     )
     limits(dials, -1.35, 2.5 * columns - 1.15, -1.2, 3.4 * rows - 1.2)
     spots = [(2.5 * (i % columns), 3.4 * (i // columns)) for i in range(half)]
-    _arcs(dials, [(x, y, 1.08, 0, TURN) for x, y in spots], PADDING, 0.5)
+    _arcs(dials, [(x, y, 1.08, 0, TURN) for x, y in spots], MUTED, 0.5)
     for vector, colour, width in ((k_rot, KEY, 2.0), (q_rot, QUERY, 2.0)):
         a, b = vector[:half], vector[half:]
         scale = 1.0 / torch.stack([a, b]).norm(dim=0)  # [H/2]

@@ -34,7 +34,6 @@ from rnj.viz.figure import (
     vector_strip,
 )
 from rnj.viz.palette import (
-    DOC1,
     FAINT,
     GLOBAL,
     INK,
@@ -593,8 +592,8 @@ def window_stepper(length: int = 32, block_size: int = 4) -> Stepper:
         heading(ax, layer[0].upper() + layer[1:], None, LOCAL if layer.startswith("blocks") else INK)
         label(ax, 0, length + 2.4, "Keys seen, query by query", INK)
         glow(ax, query, floor - high - 0.4, 1, high + 0.4)
-        _rectangles(ax, [(i + 0.1, floor - int(n), 0.8, int(n)) for i, n in enumerate(counts)], DOC1, 0.42)
-        _rectangles(ax, [(query + 0.1, floor - int(counts[query]), 0.8, int(counts[query]))], DOC1, 1.0)
+        _rectangles(ax, [(i + 0.1, floor - int(n), 0.8, int(n)) for i, n in enumerate(counts)], POSITIVE, 0.42)
+        _rectangles(ax, [(query + 0.1, floor - int(counts[query]), 0.8, int(counts[query]))], POSITIVE, 1.0)
         label(ax, length + 0.5, floor - high + 0.3, str(high), fontsize=8)
         label(ax, length + 0.5, floor - 0.3, "0", fontsize=8)
         first = int(mask[query].int().argmax())
@@ -737,8 +736,8 @@ def _online(
         lit_box(ax, 0, now.start, 2.6, now.stop - now.start)
     m, base, wide = float(state.maximum[0]), 3.3, 10.0
     said = "−∞" if not math.isfinite(m) else number(m, ".3f")
-    label(ax, 1.3, -0.9, "score s", MUTED, ha="center")
-    label(ax, base, -0.9, "exp(s − m)", MUTED)
+    label(ax, 1.3, -0.9, "score a", MUTED, ha="center")
+    label(ax, base, -0.9, "exp(a − m)", MUTED)
     ax.plot([base, base], [0, S], color=MUTED, lw=0.6)
     terms = torch.exp(scores - m) if math.isfinite(m) else torch.zeros(S)
     boxes = [(base, j + 0.2, wide * float(terms[j]), 0.6) for j in range(S) if seen[j]]

@@ -83,6 +83,9 @@ def test_view() -> None:
     cells = [w for w in words(shown) if w.isdigit()]
     assert cells == [str(int(i)) for i in torch.cat([right.flatten(), wrong.flatten()])]
     assert "token 4 is at head 2, places 0 to 2" in shown.alt
+    origin = torch.arange(5)[:, None].expand(5, 3).flatten()
+    across = draw.view_figure(origin.view(5, 3).T, origin.view(3, 5), torch.tensor([1, 1, 2, 2, 0]), lit=1)
+    assert "token 1 is at head 0, places 3 to 4 and head 1, places 0 to 0." in across.alt
 
 
 def test_norm() -> None:
@@ -136,7 +139,7 @@ def test_kv_heads_stepper_counts() -> None:
 
 
 def test_looks_stepper_shows_the_traced_weights(trace: dict[str, torch.Tensor]) -> None:
-    stepper = draw.looks_stepper(rnj.build(rnj.SMALL, seed=0, random_norms=True))
+    stepper = draw.looks_stepper(rnj.build(rnj.SMALL, seed=0, random_norms=True), 12)
     frame = stepper.frame(layer=6, head=2)
     weights = trace["block.6.attn.weights"][0, 2, 12]
     assert frame.numbers["largest weight"] == pytest.approx(float(weights.max()))

@@ -293,11 +293,11 @@ def view_figure(right: Tensor, wrong: Tensor, segments: Tensor, lit: int) -> Sho
                         lit_box(ax, j + 0.06, i + 0.06, 0.88, 0.88)
             heading(ax, title, below)
         made.append(fig)
-    places = [(int(i), int(j)) for i, j in (wrong == lit).nonzero()]
+    places = [(i, (line == lit).nonzero().flatten().tolist()) for i, line in enumerate(wrong)]
+    runs = " and ".join(f"head {i}, places {at[0]} to {at[-1]}" for i, at in places if at)
     alt = (
         f"Two grids of {N} heads by {T} places; a cell names the token whose slice stands there. Above, every row "
-        f"counts from 0 to {T - 1} and token {lit} is one column. Below, token {lit} is at head {places[0][0]}, places "
-        f"{places[0][1]} to {places[-1][1]}."
+        f"counts from 0 to {T - 1} and token {lit} is one column. Below, token {lit} is at {runs}."
     )
     return show(made[0], alt, narrow=made[1])
 
@@ -570,10 +570,13 @@ def kv_heads_stepper(config: Config = RNJ_1_5) -> Stepper:
     return Stepper("How many key and value heads", controls, draw, name="kv-heads")
 
 
-def looks_stepper(model: Transformer | None = None) -> Stepper:
-    """Layer and head → the followed token's weights over the running row. By default the book's small model."""
+def looks_stepper(model: Transformer | None = None, token: int | None = None) -> Stepper:
+    """Layer and head → one token's weights over the running row.
+
+    By default the book's small model, and the token that the book follows.
+    """
     model = example.small_model() if model is None else model
-    row, token = example.row(), example.FOLLOWED
+    row, token = example.row(), example.FOLLOWED if token is None else token
     names, segments = example.labels(row), row.segments[0]
     trace = model.trace(row.tokens, row.positions, row.segments)
     config = model.config

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from rnj import accounting, facts
+from rnj import accounting, example, facts
 from rnj.accounting import ATTENTION_COUNTS, GIB, AttentionCount, DenseModel, TrainingRun, all_global
 from rnj.cache import KVCache
 from rnj.config import RNJ_1_5, SMALL, Config
@@ -118,8 +118,8 @@ def work_figure(positions: Sequence[int], without: Sequence[int], with_cache: Se
         NARROW, 3.9, rows=2, bare=False, left=0.09, right=0.8, top=0.87, bottom=0.08, hspace=0.7
     )
     for ax, work, colour, unit, name, size in (
-        (above, without, POSITIVE, 1e9, "GFLOP", "billions"),
-        (below, with_cache, LOCAL, 1e6, "MFLOP", "millions"),
+        (above, without, MUTED, 1e9, "GFLOP", "billions"),
+        (below, with_cache, INK, 1e6, "MFLOP", "millions"),
     ):
         scaled = [w / unit for w in work]
         ax.plot(positions, scaled, color=colour, marker="o", ms=2.4, lw=1.1)
@@ -227,7 +227,9 @@ def cache_kinds(config: Config = RNJ_1_5) -> dict[str, Config]:
 
 def cache_stepper() -> Stepper:
     """Context length and batch → bytes of the cache for all-global, hybrid and multi-query layers, to scale in log."""
-    kinds, colours = cache_kinds(), {"all-global": GLOBAL, "hybrid": LOCAL, "hybrid, MQA": KEY}
+    kinds = cache_kinds()
+    colours = {"all-global": MUTED, "hybrid": INK, "hybrid, MQA": POSITIVE}
+    dashes: dict[str, Any] = {"all-global": (0, (5, 2)), "hybrid": "-", "hybrid, MQA": (0, (1.5, 1.5))}
     room = H100_MEMORY - accounting.weight_bytes(RNJ_1_5)
 
     def draw(context: int, batch: int) -> Frame:
@@ -235,7 +237,7 @@ def cache_stepper() -> Stepper:
         fig, ax = panels(NARROW, 3.0, bare=False, left=0.125, right=0.625, top=0.84, bottom=0.09)
         for name, config in kinds.items():
             curve = [accounting.kv_cache_bytes(config, c, batch) / GIB for c in CONTEXTS]
-            ax.plot(CONTEXTS, curve, color=colours[name], lw=1.1)
+            ax.plot(CONTEXTS, curve, color=colours[name], lw=1.3, ls=dashes[name])
             ax.plot([context], [sizes[name] / GIB], "o", color=colours[name], ms=5)
         ax.set(xscale="log", yscale="log", xlim=(1024, LONGEST), ylim=(0.005, 1000))
         ax.set_xticks([1024, 8192, 32_768, 163_840], ["1,024", "8,192", "32,768", "163,840"], fontsize=7.5)
@@ -280,13 +282,19 @@ def _apart(values: Sequence[float], factor: float) -> list[float]:
 
 
 FILLING = replace(SMALL, n_layers=4, layer_types=(), block_size=4)
-FILLING_TEXT = "def f(name):\n    return name\n\nprint(f(7), f(10))"  # begins as the running row's second document does
-FILLING_TOKEN = 6  # " return" in it: the followed token
+FILLING_TAIL = "\n\nprint(f(7), f(10))\nprint(f(8), f(9))"  # what follows the followed token's document
 FILLING_STEPS = 20
 
 
+def filling_text() -> tuple[str, int]:
+    """What the filling cache is fed: a text that begins with the followed token's document; and that token's place."""
+    row = example.row()
+    segment, place = (int(x[0, example.FOLLOWED]) for x in (row.segments, row.positions))
+    return example.DOCUMENTS[segment - 1] + FILLING_TAIL, place
+
+
 @cache
-def filling(steps: int = FILLING_STEPS) -> tuple[list[str], list[dict[str, Any]]]:
+def filling(text: str, steps: int = FILLING_STEPS) -> tuple[list[str], list[dict[str, Any]]]:
     """A real cache driven token by token: the tokens' labels, and after each step what each kind of layer holds.
 
     Each entry: kind → (first column held, tokens held), for layers 0 (local) and 3 (global) of FILLING.
@@ -294,7 +302,7 @@ def filling(steps: int = FILLING_STEPS) -> tuple[list[str], list[dict[str, Any]]
     from rnj.text import load_tokenizer
 
     tokenizer = load_tokenizer()
-    ids = [tokenizer.bos_id, *tokenizer.encode(FILLING_TEXT), tokenizer.eos_id][:steps]
+    ids = [tokenizer.bos_id, *tokenizer.encode(text), tokenizer.eos_id][:steps]
     names = ["begin", *(tokenizer.token(i) for i in ids[1:])]
     names = ["end" if i == tokenizer.eos_id else name for i, name in zip(ids, names, strict=True)]
     model = build(FILLING, seed=0)
@@ -312,9 +320,10 @@ def filling_stepper() -> Stepper:
     config = FILLING
     C = config.block_size
     each = accounting.kv_bytes_per_token_per_layer(config, 4)
+    said, followed = filling_text()
 
     def draw(step: int) -> Frame:
-        names, states = filling()
+        names, states = filling(said)
         n, state = len(names), states[step]
         before = states[step - 1] if step else {"local": (0, 0), "global": (0, 0)}
         gone = state["local"][0] - before["local"][0]
@@ -325,10 +334,10 @@ def filling_stepper() -> Stepper:
             _block(ax, block + 0.06, 3.05, width - 0.12, 0.09, MUTED)
             label(ax, block + width / 2, 3.5, f"block {block // C}", ha="center", fontsize=8)
         for i, name in enumerate(names):
-            shown_now = LIT if i == FILLING_TOKEN else INK if i <= step else MUTED
+            shown_now = LIT if i == followed else INK if i <= step else MUTED
             ax.text(
                 i + 0.5, 2.8, name, rotation=90, ha="center", va="bottom", fontsize=8, color=shown_now,
-                weight="bold" if i == FILLING_TOKEN else "normal", alpha=1.0 if i <= step else 0.45,
+                weight="bold" if i == followed else "normal", alpha=1.0 if i <= step else 0.45,
             )  # fmt: skip
         for top, kind, colour in ((5.2, "local", LOCAL), (8.7, "global", GLOBAL)):
             first, held = state[kind]
@@ -341,14 +350,14 @@ def filling_stepper() -> Stepper:
                         ax.plot([i + 0.3, i + 0.7], [y + 0.25, y + 0.65], color=NEGATIVE, lw=1.3)
                         ax.plot([i + 0.3, i + 0.7], [y + 0.65, y + 0.25], color=NEGATIVE, lw=1.3)
             label(ax, 0.06, top - 0.6, f"a {kind} layer holds {held}", colour, lit=True, fontsize=9)
-            lit_box(ax, FILLING_TOKEN, top - 0.08, 1, 2.11)
+            lit_box(ax, followed, top - 0.08, 1, 2.11)
         arrow(ax, (step + 0.5, 11.8), (step + 0.5, 10.95), colour=INK, lw=1.2)
         heading(ax, f"After token {step}, {names[step]}", f"blocks of {C}; a local layer holds {2 * C} at most")
         if gone:
             text = f"Token {step} opens block {step // C}: before it is written, the local layers drop {gone} tokens."
         else:
             text = f"Token {step} is written in every layer; nothing is dropped."
-        if state["local"][0] > FILLING_TOKEN:
+        if state["local"][0] > followed:
             text += " The followed token is in the global layer only."
         numbers = {
             "local layer holds": state["local"][1],
@@ -378,7 +387,7 @@ def matrices(config: Config) -> dict[str, tuple[int, str, float]]:
         "q": (q, QUERY, 0.8),
         "k": (kv, KEY, 0.8),
         "v": (kv, VALUE, 0.8),
-        "o": (q, QUERY, 0.35),
+        "o": (q, INK, 0.35),
         "gate": (d * f, POSITIVE, 0.85),
         "up": (d * f, POSITIVE, 0.6),
         "down": (d * f, POSITIVE, 0.35),
@@ -537,13 +546,18 @@ def _six_n(config: Config, width: float) -> Figure:
     edges: dict[str, Any] = {"left": 0.085, "right": 0.76} if wide else {"left": 0.13, "right": 0.84}
     fig, ax = panels(width, 4.1 if wide else 3.7, bare=False, top=0.83, bottom=0.1, **edges)
     lengths = [round(1024 * 2 ** (i / 16)) for i in range(16 * 8 + 1)]  # 1,024 to 262,144
-    colours: dict[AttentionCount, str] = {"no causal half": MUTED, "causal half": GLOBAL, "exact pairs": LOCAL}
+    colours: dict[AttentionCount, str] = {"no causal half": MUTED, "causal half": POSITIVE, "exact pairs": INK}
+    dashes: dict[AttentionCount, Any] = {
+        "no causal half": (0, (5, 2)),
+        "causal half": (0, (1.5, 1.5)),
+        "exact pairs": "-",
+    }
     ax.set(xscale="log", xlim=(1024, lengths[-1]), ylim=(0, 1.5))
     ax.axhline(1, color=MUTED, lw=0.8)
     ax.axvline(config.max_positions, color=MUTED, lw=0.8, ls=(0, (4, 3)))
     for count in ATTENTION_COUNTS:
         share = [accounting.attention_share(config, t, count) for t in lengths]
-        ax.plot(lengths, share, color=colours[count], lw=1.6 if count == "exact pairs" else 1.2)
+        ax.plot(lengths, share, color=colours[count], ls=dashes[count], lw=1.6 if count == "exact pairs" else 1.2)
         equal, first = accounting.tokens_until_attention_equals(config, count), count == ATTENTION_COUNTS[0]
         if equal is not None:
             ax.plot([equal], [1], "o", color=colours[count], ms=5, clip_on=False, zorder=5)
@@ -555,9 +569,9 @@ def _six_n(config: Config, width: float) -> Figure:
             )  # fmt: skip
     for tokens in SHARES:
         share_here = accounting.attention_share(config, tokens)
-        ax.plot([tokens], [share_here], "o", color=LOCAL, ms=4, mfc=PAPER, zorder=5)
+        ax.plot([tokens], [share_here], "o", color=INK, ms=4, mfc=PAPER, zorder=5)
         ax.annotate(
-            f"{100 * share_here:.1f} %", (tokens, share_here), (7, -9), textcoords="offset points", color=LOCAL,
+            f"{100 * share_here:.1f} %", (tokens, share_here), (7, -9), textcoords="offset points", color=INK,
             fontsize=8.5,
         )  # fmt: skip
     ax.set_xticks([1024, 8192, 32_768, 163_840], ["1,024", "8,192", "32,768", "163,840"], fontsize=8 if wide else 7.5)
@@ -579,9 +593,9 @@ def _six_n(config: Config, width: float) -> Figure:
         )  # fmt: skip
     if wide:
         y = accounting.attention_share(config, lengths[-1])
-        ax.text(x, y, words["exact pairs"], color=LOCAL, fontsize=8.5, va="center", clip_on=False)
+        ax.text(x, y, words["exact pairs"], color=INK, fontsize=8.5, va="center", clip_on=False)
     else:
-        ax.text(180_000, 0.42, "this model,\nexact pairs", color=LOCAL, fontsize=8, va="center", clip_on=False)
+        ax.text(180_000, 0.42, "this model,\nexact pairs", color=INK, fontsize=8, va="center", clip_on=False)
     ax.text(
         config.max_positions * (0.97 if wide else 1.05),
         0.04,

@@ -47,8 +47,8 @@ class KVCache:
             raise ValueError(f"a cache needs max_length and batch of at least 1, not {self.max_length} and {batch}")
         room = {"global": self.max_length, "local": min(self.max_length, config.local_span)}
         self._layers = {kind: _Layers(batch, room[kind], device) for kind in room}
-        shape = (batch, config.n_kv_heads, config.head_dim)
-        sizes = [(shape[0], room[kind], *shape[1:]) for kind in config.layer_types]
+        K, H = config.n_kv_heads, config.head_dim
+        sizes = [(batch, room[kind], K, H) for kind in config.layer_types]
         self.keys = [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
         self.values = [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
         self.reset()

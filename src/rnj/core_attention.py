@@ -48,7 +48,7 @@ class Rows:
     """Where the tokens of a batch stand.
 
     positions: [B, T], restart at 0 in each document and rise within it; segments: [B, T], 1, 2, … and 0 for padding;
-    block_pos: [B, T], what blocks are counted by (the positions, or the column of the row).
+    block_pos: [B, T], what blocks are counted by: the positions, or the columns since the row's first real token.
     start: the first position, where every row is one unpadded document; None otherwise.
     """
 

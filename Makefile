@@ -13,7 +13,7 @@ PY := $(BIN)/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint fmt mutations gpu-check lab serve browser clean
+.PHONY: help setup book test lint fmt mutations gpu-check train train-lab lab serve browser clean
 
 help:
 	@echo "make book       build the site into _build/html"
@@ -22,6 +22,7 @@ help:
 	@echo "make serve      show the built site on http://localhost:$(PORT)"
 	@echo "make mutations  break each part of the model and see tests and chapters turn red"
 	@echo "make gpu-check  run the complete model on a GPU"
+	@echo "make train      train the small model anew (hours; stop it and start it again at will); make train-lab its relatives"
 	@echo "make lint       ruff and mypy;  make fmt  format;  make clean  remove what was built"
 
 setup: $(READY)
@@ -54,6 +55,19 @@ mutations: $(READY)
 
 gpu-check: $(READY)
 	@$(PY) -m rnj.gpu_check
+
+# Each command ends by itself and is left alone once it is done: after a stop, `make train` goes on.
+train: $(READY)
+	$(PY) -m rnj.training train --minutes 40
+	$(PY) -m rnj.training fill --minutes 40
+	$(PY) -m rnj.training extend --minutes 15
+	@echo "Into the package: $(PY) -m rnj.training export"
+
+# The ladder, the race of feed-forward forms and the twin, and the table of long contexts: what the chapters draw.
+train-lab: $(READY)
+	$(PY) -m rnj.lab.ladder
+	$(PY) -m rnj.lab.ladder --collect
+	$(PY) -m rnj.lab.long_context
 
 lab: $(READY)
 	@$(BIN)/jupyter lab book

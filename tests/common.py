@@ -1,18 +1,26 @@
-"""What several tests share: models whose every weight is random, packed rows, and a watch on how large tensors get."""
+"""What several tests share: models whose every weight is random, packed rows, a watch on how large tensors get, and the
+texts of a picture."""
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 import rnj
 from rnj import Config, Transformer
+from rnj.viz import figure
+from rnj.viz.figure import Shown
 
 TOLERANCE = 5e-5  # float32 against float64, on logits that reach ±15
 
@@ -82,3 +90,30 @@ class Watch(TorchDispatchMode):
                 self.largest = max(self.largest, min(tensor.numel(), held))
                 self.shapes.add(tuple(tensor.shape))
         return out
+
+
+def words(picture: Shown | str, narrow: bool = False) -> list[str]:
+    """The texts that a picture holds, in order; narrow: those of its drawing for phones."""
+    svg = picture if isinstance(picture, str) else (picture.narrow if narrow else picture.svg)
+    assert svg is not None
+    found = re.findall(r"<text[^>]*>(.*?)</text>", svg, flags=re.S)
+    return [html.unescape(re.sub(r"<[^>]+>", "", text)) for text in found]
+
+
+def nothing_over_the_edge(module: ModuleType, for_phones: bool = False) -> Any:
+    """A fixture for all tests of a file: every figure that `module` shows holds its texts, the one for phones too.
+
+    for_phones: and every figure has one.
+    """
+
+    @pytest.fixture(autouse=True)
+    def held(monkeypatch: pytest.MonkeyPatch) -> None:
+        def show(fig: Figure, alt: str, caption: str | None = None, narrow: Figure | None = None) -> Shown:
+            assert narrow is not None or not for_phones
+            over = [text for drawing in (fig, narrow) if drawing is not None for text in figure.clipped(drawing)]
+            assert not over, f"over the edge: {over}"
+            return figure.show(fig, alt, caption, narrow)
+
+        monkeypatch.setattr(module, "show", show)
+
+    return held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from rnj import example
@@ -50,3 +51,10 @@ def test_the_small_model_is_small():
     model = example.small_model()
     assert model.config == SMALL and model.embed.weight.dtype == torch.float32
     assert model(example.row().tokens).shape == (1, 16, 2048)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
+def test_without_a_gpu_the_error_says_so(device):
+    with pytest.raises(ValueError, match=r"no GPU is available for device 'cuda.*use 'cpu'"):
+        example.small_model(device)

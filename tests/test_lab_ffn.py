@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import rnj
+from rnj import example
 from rnj.lab import ffn
 from rnj.mlp import GeGLU
 from rnj.trace import into
@@ -87,3 +89,65 @@ def test_unknown_form():
     ):
         with pytest.raises(ValueError, match="form must be one of ReLU, GLU, SwiGLU, GeGLU, not 'ReGLU'"):
             call()
+
+
+@pytest.fixture(scope="module")
+def traced():
+    row, model = example.row(), rnj.build(rnj.SMALL, seed=0, random_norms=True)
+    return model, row, model.trace(row.tokens, row.positions, row.segments)
+
+
+def test_turners_are_the_largest_by_hand(traced):
+    model, _, trace = traced
+    added = {}
+    for block in range(8):
+        up, product = (trace[f"block.{block}.mlp.{name}"][0, :15] for name in ("up", "product"))
+        column = model.blocks[block].mlp.down_proj.weight.detach().norm(dim=0)
+        for feature in range(576):
+            own = [float(p.abs() * column[feature]) for p, u in zip(product[:, feature], up[:, feature]) if p * u < 0]
+            added[block, feature] = sum(own)
+    found = ffn.turners(model, trace, tokens=15, most=4)
+    assert [(t.block, t.feature) for t in found] == sorted(added, key=lambda key: -added[key])[:4]
+    for turner in found:
+        assert turner.added == pytest.approx(added[turner.block, turner.feature], rel=1e-5) and 0 < turner.share <= 1
+        gate = trace[f"block.{turner.block}.mlp.gate"][0, turner.tokens, turner.feature]
+        assert (gate < 0).all() and len(turner.tokens.unique()) == len(turner.tokens) <= 15
+
+
+def test_a_planted_turner_is_found(traced):
+    """Weights under which one feature has a gate below zero everywhere and a long column."""
+    _, row, _ = traced
+    model = rnj.build(rnj.SMALL, seed=3)
+    with torch.no_grad():
+        model.blocks[2].mlp.down_proj.weight[:, 77] *= 50
+        trace = model.trace(row.tokens, row.positions, row.segments)
+        where = trace["block.2.pre_mlp_norm"][0, 12]
+        model.blocks[2].mlp.gate_proj.weight[77] = -where / where.norm() ** 2
+    trace = model.trace(row.tokens, row.positions, row.segments)
+    found = ffn.turners(model, trace, tokens=15, most=1)[0]
+    assert (found.block, found.feature) == (2, 77) and 12 in found.tokens.tolist()
+
+
+@pytest.mark.parametrize("do", ffn.NEGATIVE_GATES)
+def test_negative_gates(traced, do):
+    model, row, trace = traced
+    given = row.tokens, row.positions, row.segments
+    with ffn.negative_gates(model, do):
+        changed = model.trace(*given)
+    gate, product = (changed[f"block.0.mlp.{name}"] for name in ("gate", "product"))
+    factor = {"kept": 1.0, "shut": 0.0, "turned back": -1.0}[do]
+    product = torch.where(gate < 0, factor * product, product)
+    wanted = product @ model.blocks[0].mlp.down_proj.weight.T
+    torch.testing.assert_close(changed["block.0.mlp.out"], wanted)
+    assert torch.equal(changed["logits"], trace["logits"]) == (do == "kept")
+    assert torch.equal(model.trace(*given)["logits"], trace["logits"])  # no hook is left
+
+
+def test_negative_gates_refuses(traced):
+    model = traced[0]
+    with pytest.raises(ValueError, match="do must be one of kept, shut, turned back, not 'open'"):
+        with ffn.negative_gates(model, "open"):
+            pass
+    with pytest.raises(KeyError), ffn.negative_gates(model, "shut"):
+        raise KeyError
+    assert not model.blocks[0].mlp.down_proj._forward_pre_hooks

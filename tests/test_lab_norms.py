@@ -63,6 +63,18 @@ def test_profiles():
     assert depth_profile("pre", n_layers=8, seed=3) == profiles["pre"]
 
 
+def test_larger_weights():
+    """The norm after a part divides its size out: with four norms weights of twice the size change next to nothing."""
+    once, twice = ({p: depth_profile(p, 12, scale=s) for p in PLACEMENTS} for s in (1.0, 2.0))
+    assert twice["four"].signal[-1] == pytest.approx(once["four"].signal[-1], rel=0.1)
+    assert twice["pre"].signal[-1] > 2 * once["pre"].signal[-1]
+    assert twice["post"].signal[-1] == pytest.approx(1, abs=0.01)
+    grown = {p: twice[p].gradient[0] / once[p].gradient[0] for p in PLACEMENTS}
+    assert 0.5 < grown["four"] < 2 and grown["pre"] > 4 and grown["post"] > 4
+    with pytest.raises(ValueError, match="scale must be positive, not 0"):
+        depth_profile("pre", 2, scale=0)
+
+
 def test_unknown_placement():
     with pytest.raises(ValueError, match="placement must be one of post, pre, four, not 'both'"):
         stack("both")

@@ -82,6 +82,15 @@ def test_no_tensor_is_wider_than_a_tile() -> None:
     assert (T, S) not in shapes and (T, 5) in shapes
 
 
+@pytest.mark.parametrize("tile", [2, 5])
+def test_a_step_holds_the_same_bytes_each_time(tile: int) -> None:
+    q, k, v, allowed = example()
+    states = list(online.running(q, k, v, allowed, SCALE, tile))[1:]
+    held = {online.step_bytes(q, k[:tile], v[:tile], state) for state in states}
+    assert held == {8 * (T * H + 2 * tile * H + T * tile + 2 * T + T * H)}  # float64
+    assert online.step_bytes(q, k, v, states[-1]) == 8 * (T * H + 2 * S * H + T * S + 2 * T + T * H)
+
+
 def test_counts() -> None:
     assert online.score_bytes(8192, 8192) == 134_217_728
     assert online.held(128, 128, 128).total == 98_304 + 65_536 + 66_560

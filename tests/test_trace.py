@@ -112,3 +112,13 @@ def test_within_prefixes_and_passes_silence_on() -> None:
     assert kept == {"block.3.attn.q": x}
     assert within(silent, "block.3") is silent
     assert silent("q", x) is x
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_come_near() -> None:
+    trace = model().trace(random_tokens(1, 3))
+    with pytest.raises(KeyError) as error:
+        trace["block.0.attn.q_rotated"]
+    assert "no 'block.0.attn.q_rotated'" in str(error.value) and "block.0.attn.q_rot," in str(error.value)
+    with pytest.raises(KeyError, match=r"among its .* names are embed, block.0.in"):
+        trace["zzz"]
+    assert trace.get("zzz") is None and "zzz" not in trace

@@ -21,7 +21,7 @@ from rnj import corpus as corpora
 from rnj import training
 from rnj.core_attention import Rows, allowed
 from rnj.corpus import Corpus, CorpusError, is_held_out, read_corpus, read_sample
-from rnj.documents import Documents, Mix, cut_a_hole, encode_files, fill_rows
+from rnj.documents import Documents, Mix, cut_a_hole, cut_a_shared_name, encode_files, fill_rows, shared_names
 from rnj.text import NO_TARGET, SPECIAL_TOKENS, load_tokenizer, pack
 from rnj.training import Recipe, State, TrainingError, TrainingForm, first_seen, rate_at, run
 
@@ -134,10 +134,7 @@ def test_half_of_the_documents_are_fill_in_the_middle_and_rows_are_full():
     for ids in with_hole[:100]:
         sentinels = [i for i in ids if i >= TOKENIZER.bos_id]
         assert sentinels == [TOKENIZER.fim_prefix_id, TOKENIZER.fim_suffix_id, TOKENIZER.fim_middle_id]
-        cut = [ids.index(i) for i in sentinels]
-        prefix, suffix, middle = (
-            TOKENIZER.decode(part) for part in (ids[1 : cut[1]], ids[cut[1] + 1 : cut[2]], ids[cut[2] + 1 :])
-        )
+        prefix, suffix, middle = (TOKENIZER.decode(part) for part in split_at(ids, TOKENIZER))
         assert prefix + middle + suffix in texts
     repeats = [ids for ids in flat if any(ids == ids[: len(ids) // n] * n for n in (2, 3))]
     assert 0.01 < len(repeats) / len(flat) < 0.06
@@ -149,6 +146,29 @@ def test_a_hole_loses_nothing(seed, start, size):
     ids = TOKENIZER.encode(TEXTS[0])[start : start + size]
     parts = cut_a_hole(TOKENIZER, ids, np.random.default_rng(seed))
     assert "".join(parts) == TOKENIZER.decode(ids)
+
+
+def test_shared_names_stand_before_and_after():
+    text = "if width:\n    area = width * height\n    return area, width if height else None\n"
+    assert [text[m.start() - 2 : m.end()] for m in shared_names(text)] == ["= width"]
+    assert cut_a_shared_name(text, np.random.default_rng(0)) == (text[:21], "width", text[26:])
+    assert cut_a_shared_name("return return return", np.random.default_rng(0)) is None  # a keyword is no name
+
+
+def test_many_holes_of_the_second_phase_are_shared_names():
+    mix = replace(training.FILL.mix, length=256)
+    flat = [ids.tolist() for row in documents(mix)._make_rows(0) for ids in row]
+    holes = [ids for ids in flat if ids[0] == TOKENIZER.fim_prefix_id]
+    shared = 0
+    for ids in holes:
+        prefix, suffix, middle = (TOKENIZER.decode(part) for part in split_at(ids, TOKENIZER))
+        shared += middle in prefix and middle in suffix and middle.isidentifier()
+    assert 0.3 < shared / len(holes) < 0.6
+
+
+def split_at(ids, tokenizer):
+    cut = [ids.index(i) for i in (tokenizer.fim_suffix_id, tokenizer.fim_middle_id)]
+    return ids[1 : cut[0]], ids[cut[0] + 1 : cut[1]], ids[cut[1] + 1 :]
 
 
 def test_rows_cut_plain_documents_only():
@@ -284,6 +304,8 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     for name, weight in other["model"].items():
         assert torch.equal(weight, one["model"][name]), name
     logs = [training.read_log(tmp_path / name / "log.jsonl")[1] for name in ("killed", "whole")]
+    assert [entry["step"] for entry in logs[0] if "command" in entry] == [stopped_at]  # the second start
+    logs[0] = [entry for entry in logs[0] if "command" not in entry]
     for entries in logs:
         for entry in entries:
             entry.pop("seconds", None)
@@ -340,5 +362,7 @@ def test_the_recipes_are_those_of_the_shipped_model():
     assert training.TRAIN.config == replace(rnj.SMALL, rope_type="default", rope_factor=1.0)
     assert training.TRAIN.mix.length == rnj.SMALL.original_max_positions
     assert training.EXTEND.mix.length == rnj.SMALL.max_positions
-    assert training.TRAIN.step_tokens == training.EXTEND.step_tokens == 8192
+    assert training.FILL.config == training.TRAIN.config and training.FILL.mix.length == training.TRAIN.mix.length
+    assert {recipe.step_tokens for recipe in training.PHASES.values()} == {8192}
+    assert len({recipe.seed for recipe in training.PHASES.values()}) == 3
     assert len(SPECIAL_TOKENS) == 16 and NO_TARGET == -100

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import re
 from dataclasses import replace
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 import rnj
 from rnj import RNJ_1_5, accounting, example
-from rnj.lab.heads import Look
+from rnj.lab.heads import Head, Look
 from rnj.viz import attention as draw
 from rnj.viz import figure, sweep
 from rnj.viz.palette import NEGATIVE, POSITIVE
+from tests.common import nothing_over_the_edge, words
 
 LABELS = example.labels(example.row())
 
 
-def words(shown: figure.Shown) -> list[str]:
-    """The texts that a picture holds, in order."""
-    return [html.unescape(t) for t in re.findall(r"<text[^>]*>([^<]*)</text>", shown.svg)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_over_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every figure that is shown holds its texts, the narrow one too."""
-
-    def checked(fig: Figure, alt: str, caption: str | None = None, narrow: Figure | None = None) -> figure.Shown:
-        assert narrow is not None
-        for drawing in (fig, narrow):
-            assert not figure.clipped(drawing)
-        return figure.show(fig, alt, caption, narrow)
-
-    monkeypatch.setattr(draw, "show", checked)
+held = nothing_over_the_edge(draw, for_phones=True)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +101,26 @@ def test_looks() -> None:
     numbers = [w for w in words(shown) if re.fullmatch(r"\d+\.\d", w)]
     assert numbers == ["12.5", "50.0", "0.0", "25.0", "2.1", "1.3"] * 2
     assert "own token: at most 50.0%, in layer 0, head 1 (even 2.1%)" in shown.alt
+
+
+def test_a_layer_without_queries_has_a_dash() -> None:
+    nan = float("nan")
+    look = Look(torch.tensor([[0.125, 0.5], [nan, nan]]), torch.tensor([0.021, nan]), torch.tensor([9, 0]))
+    shown = draw.looks_figure({"block edge": look}, ("local", "global"))
+    assert [w for w in words(shown) if re.fullmatch(r"\d+\.\d|–", w)] == ["12.5", "50.0", "2.1", "–"]
+    assert "layer 0, head 1" in shown.alt and "nan" not in shown.svg
+
+
+def test_followers() -> None:
+    weights = torch.tensor([0.1, 0.6, 0.3, 0.0])
+    named = torch.tensor([False, True, False, False])
+    found = {"previous token": Head(2, 4, 0.614, 0.021), "begin token": Head(3, 0, 0.3, 0.1)}
+    rows = dict.fromkeys(found, (2, weights, named))
+    shown = draw.followers_figure(found, rows, list("abcd"), ("local", "local", "local", "global"))
+    for text in ("previous token", "local 2, head 4", "61.4 %, even 2.1 %", "global 3, head 0", "c at 2"):
+        assert text in words(shown)
+    assert "local 2, head 4: 61.4 %, even 2.1 %" in words(shown, narrow=True)
+    assert shown.alt.count("c looks most at b") == 2
 
 
 @pytest.mark.parametrize("name", draw.STEPPERS)

@@ -435,6 +435,19 @@ def test_map_counts_the_configs_layers_and_fits_a_phone():
         model_map("magic")
 
 
+def test_a_linked_map_leads_to_each_part():
+    shown = model_map(links={"norm": "2.html", "mlp": "3.html", "cache": "7.html#cache"})
+    for picture in (shown.svg, shown.narrow):
+        links = ET.fromstring(picture).findall(".//{*}a")
+        assert [a.get("href") for a in links].count("2.html") == 7 and len(links) == 9
+        stops = [a.get("aria-label") for a in links if a.get("tabindex") != "-1"]
+        assert sorted(stops) == sorted(PARTS[part] for part in ("norm", "mlp", "cache")), "each part is one tab stop"
+        assert ET.fromstring(picture).get("role") == "group" and "map of the model" in picture.lower()
+    assert "<a " not in model_map().svg
+    with pytest.raises(ValueError, match="no part of the map"):
+        model_map(links={"magic": "8.html"})
+
+
 @pytest.fixture(scope="module")
 def trace():
     model = build(SMALL, seed=0)

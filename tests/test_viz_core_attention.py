@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 import rnj
 from rnj import RNJ_1_5, accounting, example
 from rnj.core_attention import Rows, allowed
+from rnj.lab import masks
 from rnj.lab import online_softmax as online
 from rnj.lab.reach import layer_masks, reach
 from rnj.lab.saturation import saturation
 from rnj.viz import core_attention as draw
 from rnj.viz import figure, sweep
+from tests.common import nothing_over_the_edge, words
 
-
-def words(shown: figure.Shown) -> list[str]:
-    """The texts that a picture holds, in order."""
-    return [html.unescape(t) for t in re.findall(r"<text[^>]*>([^<]*)</text>", shown.svg)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_over_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every figure that is shown holds its texts, the narrow one too."""
-
-    def checked(fig: Figure, alt: str, caption: str | None = None, narrow: Figure | None = None) -> figure.Shown:
-        for drawing in (fig, narrow):
-            assert drawing is None or not figure.clipped(drawing)
-        return figure.show(fig, alt, caption, narrow)
-
-    monkeypatch.setattr(draw, "show", checked)
+held = nothing_over_the_edge(draw)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +89,14 @@ def test_hybrid_and_positions() -> None:
         assert any(text in w for w in shown)
 
 
+def test_long_masks_write_pairs_and_keys() -> None:
+    shown = draw.long_masks_figure((12_288, 18_432), 2_048, lit=(1, 14_712))
+    texts = words(shown)
+    for kind, seen in zip(masks.KINDS, ("27,001", "14,713", "8,192", "6,521"), strict=True):
+        assert f"{masks.pairs(kind, (12_288, 18_432), 4096, padding=2_048):,} pairs" in texts and seen in texts
+    assert words(shown, narrow=True).count("32,768") == 4
+
+
 def test_blocks() -> None:
     share = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
     shown = words(draw.blocks_figure({"local": share, "global": share}, 128))
@@ -158,6 +151,8 @@ def test_the_online_stepper_ends_at_the_softmax_in_both_orders() -> None:
     for order in ("first to last", "last to first"):
         end = stepper.draw(tiles_read=8, order=order).numbers
         assert end["distance from the whole softmax"] < 1e-15
+        held = [stepper.draw(tiles_read=i, order=order).numbers["bytes held in this step"] for i in range(1, 9)]
+        assert set(held) == {1568} and end["bytes of all keys at once"] == 8848
         q, k, _, seen = draw.example_head()
         scores = (k @ q * rnj.SMALL.scale)[seen]
         assert float(end["running maximum m"]) == float(scores.max())

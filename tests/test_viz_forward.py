@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-import re
 
 import pytest
 import torch
@@ -12,28 +10,12 @@ from matplotlib.figure import Figure
 
 import rnj
 from rnj import example
-from rnj.text import load_tokenizer, pack
+from rnj.text import fim, load_tokenizer, pack
 from rnj.viz import figure, sweep
 from rnj.viz import forward as draw
+from tests.common import nothing_over_the_edge, words
 
-
-def words(shown: figure.Shown, narrow: bool = False) -> list[str]:
-    """The texts that a picture holds, in order."""
-    picture = (shown.narrow if narrow else shown.svg) or ""
-    return [html.unescape(t) for t in re.findall(r"<text[^>]*>([^<]*)</text>", picture)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_over_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every figure that is shown holds its texts, the narrow one too."""
-
-    def checked(fig: Figure, alt: str, caption: str | None = None, narrow: Figure | None = None) -> figure.Shown:
-        for drawing in (fig, narrow):
-            over = figure.clipped(drawing) if drawing is not None else []
-            assert not over, over
-        return figure.show(fig, alt, caption, narrow)
-
-    monkeypatch.setattr(draw, "show", checked)
+held = nothing_over_the_edge(draw)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +29,24 @@ def test_merges() -> None:
     assert words(shown) == ["a", "b", "·", "a", "b", "5 bytes", "a", "b", "·", "a", "b",
                             "a + b, side by side 2 times: 3 tokens"]  # fmt: skip
     assert "3 tokens" in shown.alt
+
+
+def test_fim() -> None:
+    tokenizer = load_tokenizer()
+    pieces = ("def f(", "name", "):\n    return name")
+    ids = [tokenizer.encode("n = 7"), fim(*pieces, tokenizer)]
+    row = pack(ids, 20, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id, pad_id=tokenizer.pad_id)
+    labels = [label.strip("<|>") for label in example.labels(row)]
+    shown = draw.fim_figure(row, labels, pieces)
+    for narrow in (False, True):
+        texts = words(shown, narrow)
+        assert {"def·f(", "name", "):↵····return·name", "prefix", "suffix", "middle"} <= set(texts)
+        for i in (*range(6), *range(6, 19)):  # every place that is no padding: its token and its position
+            assert texts.count(labels[i].removeprefix("fim_")) >= 1
+        assert texts.count("0") == 2 and texts.count("12") == 1
+    assert "fim_middle, name, end, pad" in shown.alt
+    with pytest.raises(ValueError, match="must hold fim_prefix, fim_suffix, fim_middle"):
+        draw.fim_figure(example.row(), example.labels(example.row()), pieces)
 
 
 def test_packing() -> None:

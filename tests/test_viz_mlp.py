@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import html
 import math
 import re
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 import rnj
 from rnj import accounting
 from rnj.lab import ffn
 from rnj.viz import figure, sweep
 from rnj.viz import mlp as draw
+from tests.common import nothing_over_the_edge, words
 
 NUMBER = re.compile(r"−?\d+\.\d\d")
-
-
-def words(shown: figure.Shown) -> list[str]:
-    """The texts that a picture holds, in order."""
-    return [html.unescape(t) for t in re.findall(r"<text[^>]*>([^<]*)</text>", shown.svg)]
 
 
 def written(values: torch.Tensor) -> list[str]:
     return [figure.number(v, ".2f") for v in values.flatten().tolist()]
 
 
-@pytest.fixture(autouse=True)
-def nothing_over_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every figure that is shown holds its texts, the narrow one too."""
-
-    def checked(fig: Figure, alt: str, caption: str | None = None, narrow: Figure | None = None) -> figure.Shown:
-        for drawing in (fig, narrow):
-            assert drawing is None or not figure.clipped(drawing)
-        return figure.show(fig, alt, caption, narrow)
-
-    monkeypatch.setattr(draw, "show", checked)
+held = nothing_over_the_edge(draw)
 
 
 @pytest.fixture
@@ -105,6 +90,19 @@ def test_areas() -> None:
     assert f"One layer: GeGLU {one.mlp:,}" in texts and f"{one.attention:,}" in texts
     assert "82.8 % of its 243,269,632 weights" in texts
     assert draw.areas_figure(rnj.SMALL).svg != shown.svg
+
+
+def test_turner() -> None:
+    gate = torch.tensor([-2.0, -0.7, 1.0, -0.5, 2.0])
+    up = torch.tensor([1.0, -3.0, 2.0, 1.5, -1.0])
+    product = ffn.gelu_tanh(gate) * up
+    turner = ffn.Turner(3, 11, 1.0, 0.5, torch.tensor([1, 3, 0]))
+    shown = draw.turner_figure(turner, gate, up, product, list("abcde"))
+    texts = words(shown)
+    assert "Feature 11 of block 3" in texts and "● 2 keep the sign" in texts and "○ 3 turn it" in texts
+    for t, name in ((1, "b"), (3, "d"), (0, "a")):
+        assert f"{name}  {figure.number(float(product[t]), '.2f')}" in texts
+    assert "longest are at b, d, a" in shown.alt
 
 
 @pytest.mark.parametrize("name", draw.STEPPERS)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 import rnj
 from rnj import example
@@ -15,23 +13,9 @@ from rnj.lab.norms import PLACEMENTS, depth_profile, layer_norm
 from rnj.norm import RMSNorm
 from rnj.viz import figure, sweep
 from rnj.viz import norm as draw
+from tests.common import nothing_over_the_edge, words
 
-
-def words(shown: figure.Shown) -> list[str]:
-    """The texts that a picture holds, in order."""
-    return [html.unescape(t) for t in re.findall(r"<text[^>]*>([^<]*)</text>", shown.svg)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_over_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every figure that is shown holds its texts, the narrow one too."""
-
-    def checked(fig: Figure, alt: str, caption: str | None = None, narrow: Figure | None = None) -> figure.Shown:
-        for drawing in (fig, narrow):
-            assert drawing is None or not figure.clipped(drawing)
-        return figure.show(fig, alt, caption, narrow)
-
-    monkeypatch.setattr(draw, "show", checked)
+held = nothing_over_the_edge(draw)
 
 
 def test_steps() -> None:
@@ -70,7 +54,18 @@ def test_depth() -> None:
 
 @pytest.mark.parametrize("name", draw.STEPPERS)
 def test_steppers_sweep(name: str) -> None:
-    assert sweep(draw.STEPPERS[name](), distinct=0.5) > 20
+    stepper = draw.STEPPERS[name]()
+    assert sweep(stepper, distinct=0.5) == len(stepper.combinations()) >= 9
+
+
+def test_depth_stepper_measures_what_it_shows() -> None:
+    frame = draw.depth_stepper().frame(layers=4, scale=2.0)
+    for placement in PLACEMENTS:
+        profile = depth_profile(placement, 4, d_model=32, length=16, scale=2.0)
+        name = draw.TITLES[placement]
+        assert frame.numbers[f"signal at the end, {name}"] == profile.signal[-1]
+        assert frame.numbers[f"gradient at the input, {name}"] == profile.gradient[0]
+        assert f"{name} {profile.gradient[0]:,.3g}" in words(str(frame.figure))
 
 
 def test_vector_stepper_says_what_moved() -> None:

@@ -13,18 +13,11 @@ import torch
 from rnj import RNJ_1_5, SMALL, example
 from rnj.lab import positions as lab
 from rnj.viz import palette, sweep, yarn
-from rnj.viz.figure import Shown, clipped, number
+from rnj.viz.figure import Shown, number
 from rnj.yarn import correction_range, cos_sin, inv_freq, rotate
-from tests.common import random
+from tests.common import nothing_over_the_edge, random, words
 
-
-def words(shown: Shown, narrow: bool = False) -> list[str]:
-    """The texts of a figure, in the order in which they are drawn."""
-    picture = shown.narrow if narrow else shown.svg
-    assert picture is not None
-    return [re.sub("<[^>]+>", "", text) for text in re.findall(r"<text[^>]*>(.*?)</text>", picture, flags=re.S)]
-
-
+held = nothing_over_the_edge(yarn, for_phones=True)
 Q, K = random(32) * 2, random(32, seed=1) * 2
 COS, SIN = (part[0, 0] for part in cos_sin(torch.tensor([[6]]), SMALL))
 Q_ROT = yarn._turned(Q, 6, SMALL)
@@ -83,18 +76,9 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_figures_are_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_whole(name: str) -> None:
     """Two drawings, page and phone; nothing written over an edge; only the book's colours; nothing left open."""
-    over: list[str] = []
-    real = yarn.show
-
-    def looking(fig, alt, caption=None, narrow=None):  # type: ignore[no-untyped-def]
-        over.extend(clipped(fig) + clipped(narrow))
-        return real(fig, alt, caption, narrow)
-
-    monkeypatch.setattr(yarn, "show", looking)
     shown = FIGURES[name]()
-    assert over == []
     assert shown.narrow is not None and len(shown.alt) > 60
     hexes = set(re.findall(r"#[0-9a-fA-F]{6}\b", shown.svg + shown.narrow))
     assert {h.lower() for h in hexes} <= set(palette.NAMES)

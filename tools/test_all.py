@@ -26,7 +26,11 @@ STAGES: dict[str, tuple[str, list[list[str]]]] = {
     "types": ("mypy", [[PY, "-m", "mypy"]]),
     "unit": (
         "unit, parity and property tests",
-        [[*PYTEST, *TWO, "tests", "--ignore=tests/book", "--ignore=tests/browser"]],
+        [[*PYTEST, *TWO, "tests", *(f"--ignore=tests/{name}" for name in ("book", "browser", "curves"))]],
+    ),
+    "curves": (
+        "the first steps of every training run come out again",
+        [[*PYTEST, "-n", "2", "--dist", "loadgroup", "tests/curves"]],
     ),
     "rules": (
         "notebooks: rules, each cell twice, prose numbers; all frames of all steppers",

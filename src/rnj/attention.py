@@ -14,10 +14,12 @@ from rnj.yarn import rotate
 
 
 class Attention(nn.Module):
-    """Project to N queries and K keys and values, normalise and rotate queries and keys, attend, project back.
+    """Project to N queries and K keys and values, normalise and rotate, attend, project back.
 
-    x, y: [B, T, D]. G = N / K query heads share a key head. One q_norm and one k_norm weight for all heads of a layer.
-    Sources: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023 (GQA); Henry et al. 2020 (QK-norm).
+    x, y: [B, T, D]. G = N / K query heads share a key head. Only queries and keys are normalised
+    and rotated; one q_norm and one k_norm weight serve all heads of a layer.
+    Sources: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023 (GQA); Henry et al. 2020
+    (QK-norm).
     """
 
     def __init__(self, config: Config, layer: int) -> None:
@@ -55,8 +57,8 @@ class Attention(nn.Module):
         if cache is not None:
             k, v, k_rows = cache.extend(self.layer, k, v)  # [B, S, K, H], the T new ones last
         if explicit:
-            mask = note("allowed", allowed(rows, k_rows, self.block_size, self.lookback))  # [B, T, S]
-            out = attend_explicit(q, k, v, mask, self.scale, note)
+            mask = allowed(rows, k_rows, self.block_size, self.lookback)  # [B, T, S]
+            out = attend_explicit(q, k, v, note("allowed", mask), self.scale, note)
         else:
             out = attend(q, k, v, rows, k_rows, self.scale, self.block_size, self.lookback)
         out = note("heads", out)  # [B, T, N, H]

@@ -24,13 +24,13 @@ class _Layers:
 
 
 class KVCache:
-    """Room for max_length tokens in global layers, for (lookback + 1) · C in local ones, allocated at once.
+    """Room for max_length tokens in global layers, for (lookback + 1) · C in local ones, at once.
 
-    keys, values: a list over layers of [B, capacity, K, H]. Keys are kept rotated: each was turned by its own position.
-    A local layer drops a whole block when the first token of a new block arrives.
-    Keys and values are kept without their gradients: a backward pass reaches the tokens of its own forward pass only.
-    A forward pass calls `begin`, each layer `extend`, and then `end`. A pass that was broken off between the two leaves
-    the cache unusable, and the next `begin` says so.
+    keys, values: a list over layers of [B, capacity, K, H]. Keys are kept rotated, each by its own
+    position. A local layer drops a whole block when the first token of a new block arrives.
+    Keys and values are kept without their gradients: a backward pass reaches the tokens of its own
+    forward pass only. A forward pass calls `begin`, each layer `extend`, and then `end`. A pass
+    that was broken off between the two leaves the cache unusable, and the next `begin` says so.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class KVCache:
         self.config, self.batch = config, batch
         self.max_length = config.max_positions if max_length is None else max_length
         if self.max_length < 1 or batch < 1:
-            raise ValueError(f"a cache needs max_length and batch of at least 1, not {self.max_length} and {batch}")
+            given = f"{self.max_length} and {batch}"
+            raise ValueError(f"a cache needs max_length and batch of at least 1, not {given}")
         room = {"global": self.max_length, "local": min(self.max_length, config.local_span)}
         self._layers = {kind: _Layers(batch, room[kind], device) for kind in room}
         K, H = config.n_kv_heads, config.head_dim
@@ -85,7 +86,8 @@ class KVCache:
         layers = self._layers["global"]
         positions, segments, _ = layers.places[:, :, layers.held - 1, None]  # [B, 1] each
         if bool((segments == 0).any()):
-            raise ValueError("a row ends in padding: give the positions and segments of the next tokens")
+            missing = "positions and segments of the next tokens"
+            raise ValueError(f"a row ends in padding: give the {missing}")
         step = torch.arange(1, length + 1, device=positions.device)  # [T]
         return self.rows(positions + step, segments.expand(-1, length))
 
@@ -97,15 +99,15 @@ class KVCache:
         return Rows(positions, segments, columns(segments, begun))
 
     def begin(self, rows: Rows) -> None:
-        """Make room for new tokens that stand at `rows`. Raises CacheFull before anything changes."""
+        """Make room for new tokens at `rows`. Raises CacheFull before anything changes."""
         T = rows.positions.shape[1]
         if self._open:
-            raise RuntimeError(
-                "the last forward pass with this cache was broken off: reset() it and feed the tokens again"
-            )
+            said = "the last forward pass with this cache was broken off: reset() it"
+            raise RuntimeError(f"{said} and feed the tokens again")
         if self.length + T > self.max_length:
             raise CacheFull(
-                f"the cache holds {self.length} of {self.max_length} tokens and {T} more do not fit: "
+                f"the cache holds {self.length} of {self.max_length} tokens and {T} more "
+                "do not fit: "
                 "make one with a larger max_length"
             )
         self._open, self._new = True, T
@@ -115,7 +117,8 @@ class KVCache:
             if kind == "local" and layers.held:
                 self._drop(layers, rows)
             places, layers.places = _append(layers.places, layers.held, new)
-            layers.rows = Rows(places[0], places[1], places[2], layers.first if self._plain else None)
+            start = layers.first if self._plain else None
+            layers.rows = Rows(places[0], places[1], places[2], start)
 
     def _drop(self, layers: _Layers, rows: Rows) -> None:
         """Let go of what the first new token can no longer see, and with it no later one."""
@@ -131,14 +134,18 @@ class KVCache:
         if gone:
             left = layers.held - gone
             local = [i for i, kind in enumerate(self.config.layer_types) if kind == "local"]
-            for x in [layers.places.permute(1, 2, 0), *(b[i] for b in (self.keys, self.values) for i in local)]:
+            kept = [buffer[i] for buffer in (self.keys, self.values) for i in local]
+            for x in [layers.places.permute(1, 2, 0), *kept]:
                 x[:, :left] = x[:, gone : layers.held].clone()
             layers.held, layers.first = left, layers.first + gone
 
     def extend(
         self, layer: int, k: Float[Tensor, "B T K H"], v: Float[Tensor, "B T K H"]
     ) -> tuple[Float[Tensor, "B S K H"], Float[Tensor, "B S K H"], Rows]:
-        """Keep a layer's new keys and values; return all that it holds, the new ones last, and where they stand."""
+        """Keep a layer's new keys and values.
+
+        Returns all that it holds, the new ones last, and where they stand.
+        """
         layers = self._layers[self.config.layer_types[layer]]
         assert layers.rows is not None
         k, self.keys[layer] = _append(self.keys[layer], layers.held, k, dim=1)

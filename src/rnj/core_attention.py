@@ -24,14 +24,14 @@ def causal(q_pos: Int[Tensor, "..."], k_pos: Int[Tensor, "..."]) -> Bool[Tensor,
 
 
 def same_document(q_seg: Int[Tensor, "..."], k_seg: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-    """A query sees its own document only. Segment 0 is padding: it sees nothing and nothing sees it."""
+    """A query sees its own document only. Segment 0, padding, sees nothing and nothing sees it."""
     return (q_seg == k_seg) & (k_seg != 0)
 
 
 def block_local(
     q_pos: Int[Tensor, "..."], k_pos: Int[Tensor, "..."], block_size: int, lookback: int = 1
 ) -> Bool[Tensor, "..."]:
-    """A query sees its own block and `lookback` blocks before it (later ones too: combine with `causal`)."""
+    """A query sees its own block and `lookback` before it (later ones too: add `causal`)."""
     return q_pos // block_size - k_pos // block_size <= lookback
 
 
@@ -64,13 +64,17 @@ class Rows:
         return Rows(positions, torch.ones_like(positions), positions, start)
 
 
-def allowed(q_rows: Rows, k_rows: Rows, block_size: int | None = None, lookback: int = 1) -> Bool[Tensor, "B T S"]:
+def allowed(
+    q_rows: Rows, k_rows: Rows, block_size: int | None = None, lookback: int = 1
+) -> Bool[Tensor, "B T S"]:  # fmt: skip
     """Which query may look at which key. block_size None: a global layer; else a local one."""
-    q_pos, k_pos = q_rows.positions[:, :, None], k_rows.positions[:, None, :]  # [B, T, 1], [B, 1, S]
-    mask = causal(q_pos, k_pos) & same_document(q_rows.segments[:, :, None], k_rows.segments[:, None, :])
+    q_pos, k_pos = q_rows.positions[:, :, None], k_rows.positions[:, None]  # [B, T, 1], [B, 1, S]
+    q_seg, k_seg = q_rows.segments[:, :, None], k_rows.segments[:, None]
+    mask = causal(q_pos, k_pos) & same_document(q_seg, k_seg)  # [B, T, S]
     if block_size is not None:
-        mask &= block_local(q_rows.block_pos[:, :, None], k_rows.block_pos[:, None, :], block_size, lookback)
-    return mask  # [B, T, S]
+        q_at, k_at = q_rows.block_pos[:, :, None], k_rows.block_pos[:, None]
+        mask &= block_local(q_at, k_at, block_size, lookback)
+    return mask
 
 
 def columns(segments: Int[Tensor, "B T"], begun: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
@@ -92,7 +96,8 @@ def attend_explicit(
 ) -> Float[Tensor, "B T N H"]:
     """softmax(q · k · scale) · v with every score in sight. Query head n reads key head n // G.
 
-    Softmax in float32. A query that may look at nothing gives 0. Source: Vaswani et al. 2017, eq. 1.
+    Softmax in float32. A query that may look at nothing gives 0.
+    Source: Vaswani et al. 2017, eq. 1.
     """
     B, T, N, H = q.shape
     K = k.shape[2]
@@ -121,13 +126,15 @@ def attend(
     block_size: int | None = None,
     lookback: int = 1,
 ) -> Float[Tensor, "B T N H"]:
-    """The same as `attend_explicit` under `allowed(q_rows, k_rows, …)`. The queries are the last T of the S keys.
+    """The same as `attend_explicit` under `allowed(q_rows, k_rows, …)`.
 
-    A global layer uses the causal kernel where rows are plain, else a mask [B, T, S]. A local layer works block by
-    block: its largest mask or score matrix has T · (lookback + 1) · C entries a head, one C more in packed rows.
+    The queries are the last T of the S keys. A global layer uses the causal kernel where rows are
+    plain, else a mask [B, T, S]. A local layer works block by block: its largest mask or score
+    matrix has T · (lookback + 1) · C entries a head, one C more in packed rows.
     """
     T, S = q.shape[1], k.shape[1]
-    if k_rows.start is not None and (block_size is None or _first_is_seen(k_rows, S, block_size, lookback)):
+    sees_all = block_size is None or _first_is_seen(k_rows, S, block_size, lookback)
+    if k_rows.start is not None and sees_all:
         if T == S:
             return _sdpa(q, k, v, scale, is_causal=True)
         if T == 1:
@@ -141,7 +148,8 @@ def attend(
 
 def _first_is_seen(k_rows: Rows, S: int, block_size: int, lookback: int) -> bool:
     """Whether the last position of plain rows sees the first, so that causal is all there is."""
-    assert k_rows.start is not None
+    if k_rows.start is None:
+        return False
     return (k_rows.start + S - 1) // block_size - k_rows.start // block_size <= lookback
 
 
@@ -166,17 +174,24 @@ def _sdpa_masked(q: Tensor, k: Tensor, v: Tensor, mask: Bool[Tensor, "B T S"], s
     return out.masked_fill(blind[..., None], 0)
 
 
-def _attend_plain_blocks(q: Tensor, k: Tensor, v: Tensor, scale: float, block_size: int, lookback: int) -> Tensor:
-    """Local attention on whole unpadded rows: the first span is causal; each later block sees the span that it ends."""
+def _attend_plain_blocks(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, block_size: int, lookback: int
+) -> Tensor:  # fmt: skip
+    """Local attention on whole unpadded rows.
+
+    The first span is causal; each later block sees the span that it ends.
+    """
     B, T, N, H = q.shape
     span = (lookback + 1) * block_size
     head = _sdpa(q[:, :span], k[:, :span], v[:, :span], scale, is_causal=True)  # [B, span, N, H]
     n = -(-T // block_size) - lookback - 1  # blocks after the first span
-    q, k, v = (_pad(x, 0, -T % block_size) for x in (q, k, v))  # the last block is filled up: no query sees the filling
+    # The last block is filled up, and no query sees the filling.
+    q, k, v = (_pad(x, 0, -T % block_size) for x in (q, k, v))
     q = q[:, span:].reshape(B * n, block_size, N, H)  # [B·n, C, N, H]
     k, v = (_spans(x[:, block_size:], span, block_size) for x in (k, v))  # [B·n, span, K, H]
     own = torch.ones(block_size, block_size, dtype=torch.bool, device=q.device).tril()  # [C, C]
-    mask = F.pad(own, (span - block_size, 0), value=True)[None, None]  # [1, 1, C, span], shared by all blocks
+    # One mask for all blocks: [1, 1, C, span].
+    mask = F.pad(own, (span - block_size, 0), value=True)[None, None]
     tail = _sdpa(q, k, v, scale, mask).reshape(B, n * block_size, N, H)
     return torch.cat([head, tail[:, : T - span]], dim=1)  # [B, T, N, H]
 

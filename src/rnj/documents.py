@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import keyword
 import re
 from collections import deque
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 
 from rnj.text import Packed, Tokenizer, fim, pack
 
-_NAME = re.compile(r"\b[^\W\d]\w{2,}\b")
+NAME = re.compile(r"\b[^\W\d]\w{2,}\b")
 LEAST = 16  # tokens: no piece is shorter, but for a file's or a row's rest
 
 
@@ -24,6 +25,8 @@ class Mix:
     length: int = 512  # positions of a row
     fim_share: float = 0.66  # of the pieces: fill-in-the-middle form; half of the documents once rows are full
     fim_length: int = 256  # most of these are no longer than this, so that local layers see both sides
+    shared_share: float = 0.0  # of the holes: a name that also stands before the hole and after it
+    spm_share: float = 0.0  # of the documents with a hole: suffix first; the others prefix first
     repeat_share: float = 0.04  # of the pieces: random tokens, written again and again
 
 
@@ -94,8 +97,11 @@ class Documents:
         return plain, holed
 
     def _with_a_hole(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        prefix, middle, suffix = cut_a_hole(self.tokenizer, ids.tolist(), rng)
-        made = fim(prefix, middle, suffix, self.tokenizer)
+        shared = self.mix.shared_share and rng.random() < self.mix.shared_share
+        parts = cut_a_shared_name(self.tokenizer.decode(ids.tolist()), rng) if shared else None
+        prefix, middle, suffix = parts or cut_a_hole(self.tokenizer, ids.tolist(), rng)
+        order = "spm" if self.mix.spm_share and rng.random() < self.mix.spm_share else "psm"
+        made = fim(prefix, middle, suffix, self.tokenizer, order)
         return np.array(made if len(made) <= self.mix.length - 2 else ids, dtype=np.int32)
 
     def _repeats(self, rng: np.random.Generator) -> np.ndarray:
@@ -124,7 +130,7 @@ def encode_files(texts: list[str], tokenizer: Tokenizer, cache: Path | None = No
 def cut_a_hole(tokenizer: Tokenizer, ids: list[int], rng: np.random.Generator) -> tuple[str, str, str]:
     """Prefix, middle and suffix of a piece: the hole is a name, a line's end, some tokens or some characters."""
     text, kind = tokenizer.decode(ids), rng.random()
-    names = [match for match in _NAME.finditer(text) if len(text) > match.end()]
+    names = [match for match in NAME.finditer(text) if len(text) > match.end()]
     if kind < 0.25 and names:
         match = names[int(rng.integers(len(names)))]
         start, end = match.span()
@@ -140,6 +146,26 @@ def cut_a_hole(tokenizer: Tokenizer, ids: list[int], rng: np.random.Generator) -
     else:
         start, end = sorted(int(i) for i in rng.integers(0, len(text) + 1, 2))
         end = min(end, start + len(text) // 3)
+    return text[:start], text[start:end], text[end:]
+
+
+def shared_names(text: str) -> list[re.Match[str]]:
+    """Where in the text a name stands that also stands before and after that place. Python's keywords are no names."""
+    matches = [match for match in NAME.finditer(text) if not keyword.iskeyword(match[0])]
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, match in enumerate(matches):
+        first.setdefault(match[0], i)
+        last[match[0]] = i
+    return [match for i, match in enumerate(matches) if first[match[0]] < i < last[match[0]]]
+
+
+def cut_a_shared_name(text: str, rng: np.random.Generator) -> tuple[str, str, str] | None:
+    """Prefix, middle and suffix: the hole is one of `shared_names`, each place as likely. None where there is none."""
+    matches = shared_names(text)
+    if not matches:
+        return None
+    start, end = matches[int(rng.integers(len(matches)))].span()
     return text[:start], text[start:end], text[end:]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rnj.config import SMALL
-from rnj.model import Transformer, build
+from rnj.model import Transformer
 from rnj.text import NO_TARGET, SMALL_FOLDER, Packed, Tokenizer, load_tokenizer, pack
 from rnj.weights import load
 
@@ -81,16 +81,16 @@ def long_row(tokenizer: Tokenizer | None = None) -> Packed:
     return _pack((LONG_TEXT,), len(tokenizer.encode(LONG_TEXT)) + 2, tokenizer)
 
 
-def weights() -> str:
-    """What the small model's weights are in this installation: "trained" or "seeded random"."""
-    return "trained" if (SMALL_FOLDER / "model.safetensors").exists() else "seeded random"
-
-
 def small_model(device: torch.device | str = "cpu") -> Transformer:
-    """SMALL in float32: with the trained weights where the package ships them, else with seeded random ones."""
-    if weights() == "trained":
-        return load(SMALL_FOLDER, dtype=torch.float32, device=device)
-    return build(SMALL, seed=0, device=device)
+    """The trained small model that ships with the package, in float32.
+
+    Raises ValueError for a CUDA device where there is none.
+    """
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"no GPU is available for device {str(device)!r}: torch.cuda.is_available() is False; use 'cpu'"
+        )
+    return load(SMALL_FOLDER, dtype=torch.float32, device=device)
 
 
 def labels(packed: Packed, tokenizer: Tokenizer | None = None, row: int = 0) -> list[str]:

@@ -118,14 +118,20 @@ def _until_end(row: list[int], ends: set[int]) -> list[int]:
 
 
 def fill_in_the_middle(
-    model: Transformer, tokenizer: Tokenizer, prefix: str, suffix: str, max_new_tokens: int = 64, **sampling: Any
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prefix: str,
+    suffix: str,
+    max_new_tokens: int = 64,
+    order: str = "psm",
+    **sampling: Any,
 ) -> str:
     """The text between prefix and suffix, as an editor asks for it at the cursor.
 
-    The prompt is prefix-suffix-middle with an empty middle; `sampling` goes to `generate`.
-    Source: Bavarian et al. 2022.
+    The prompt is a begin of text and a document with an empty middle, in the order "spm" or "psm" (`rnj.text.fim`), as
+    in training; `sampling` goes to `generate`. Source: Bavarian et al. 2022.
     """
-    prompt = fim(prefix, "", suffix, tokenizer)
+    prompt = [tokenizer.bos_id, *fim(prefix, "", suffix, tokenizer, order)]
     special = {*tokenizer.special.values(), *model.config.eos_ids}  # none of them is text
     new = generate(model, [prompt], max_new_tokens, **sampling)[0]
     return tokenizer.decode([token for token in new if token not in special])

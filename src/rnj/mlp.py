@@ -14,7 +14,8 @@ class GeGLU(nn.Module):
 
         y = down( gelu(gate(x)) * up(x) )
 
-    x, y: [..., D]; gate, up: [..., F]. The product is taken before `down`. GELU is the tanh form. No biases.
+    x, y: [..., D]; gate, up: [..., F]. The product is taken before `down`. GELU is the tanh form.
+    No biases.
     Source: Shazeer 2020, section 2, GEGLU.
     """
 
@@ -26,6 +27,6 @@ class GeGLU(nn.Module):
 
     def forward(self, x: Float[Tensor, "... D"], note: Note = silent) -> Float[Tensor, "... D"]:
         gate = note("gate", self.gate_proj(x))  # [..., F]
-        gate = note("gate_act", F.gelu(gate, approximate="tanh"))  # [..., F], may be negative: down to -0.17
+        gate = note("gate_act", F.gelu(gate, approximate="tanh"))  # [..., F], from -0.17 up
         up = note("up", self.up_proj(x))  # [..., F]
         return note("out", self.down_proj(note("product", gate * up)))  # [..., D]

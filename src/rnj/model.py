@@ -15,7 +15,7 @@ from rnj.config import Config
 from rnj.core_attention import Rows, columns
 from rnj.mlp import GeGLU
 from rnj.norm import RMSNorm
-from rnj.trace import Note, into, silent, within
+from rnj.trace import Note, Trace, into, silent, within
 from rnj.yarn import cos_sin
 
 IGNORED = -100  # a target that is not trained on
@@ -77,8 +77,9 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of the next token at every position (or the last only), float32, soft-capped.
 
-        positions, segments: of packed or padded rows; without them each row is one document, continued from the cache.
-        explicit: attend with every score in sight. note: see `trace`. Raises ValueError on tokens that do not fit.
+        positions, segments: of packed or padded rows; without them each row is one document, continued
+        from the cache. explicit: attend with every score in sight. note: see `trace`.
+        Raises ValueError on tokens that do not fit.
         """
         self._check(tokens)
         rows = self._rows(tokens, positions, segments, cache)
@@ -86,16 +87,18 @@ class Transformer(nn.Module):
             cache.begin(rows)
         cos, sin = cos_sin(rows.positions, self.config)  # [B, T, H/2]
         weight = self.embed.weight
-        root = torch.tensor(math.sqrt(self.config.d_model), dtype=weight.dtype, device=weight.device)
+        width = math.sqrt(self.config.d_model)
+        root = torch.tensor(width, dtype=weight.dtype, device=weight.device)
         x = note("embed", self.embed(tokens) * root)  # [B, T, D]
         for layer, block in enumerate(self.blocks):
-            x = block(x, cos, sin, rows, cache, explicit, within(note, f"block.{layer}"))  # [B, T, D]
+            inside = within(note, f"block.{layer}")
+            x = block(x, cos, sin, rows, cache, explicit, inside)  # [B, T, D]
         if cache is not None:
             cache.end()
         return self.head(x[:, -1], note)[:, None] if last_only else self.head(x, note)
 
     def head(self, x: Float[Tensor, "... D"], note: Note = silent) -> Float[Tensor, "... V"]:
-        """Final norm, the embedding as projection, and the soft cap cap · tanh(logits / cap) in float32."""
+        """Final norm, the embedding as projection, the soft cap cap · tanh(logits / cap) in float32."""
         logits = F.linear(note("final_norm", self.final_norm(x)), self.embed.weight)  # [..., V]
         logits = note("logits_raw", logits.to(torch.promote_types(logits.dtype, torch.float32)))
         cap = self.config.final_logit_softcap
@@ -109,13 +112,13 @@ class Transformer(nn.Module):
         segments: Int[Tensor, "B T"] | None = None,
         cache: KVCache | None = None,
         explicit: bool = True,
-    ) -> dict[str, Tensor]:
+    ) -> Trace:
         """Every intermediate by name, in the order in which it was made, from the same code that runs without it.
 
         Names: embed, block.3.in, block.3.attn.q_rot, block.3.mlp.gate, …, final_norm, logits_raw, logits. With
         explicit also block.3.attn.allowed, .scores and .weights, [B, N, T, S].
         """
-        kept: dict[str, Tensor] = {}
+        kept = Trace()
         self(tokens, positions, segments, cache, explicit=explicit, note=into(kept))
         return kept
 

@@ -12,7 +12,8 @@ class RMSNorm(nn.Module):
 
         y = x / sqrt(mean(x²) + eps) · (1 + weight)
 
-    x, y: [..., D], any float dtype; computed in float32 (float64 stays) and cast back once, after the weight.
+    x, y: [..., D], any float dtype; computed in float32 (float64 stays), cast back once, after the
+    weight.
     weight: [D], zero at the start, so that a fresh layer only normalises.
     Source: Zhang & Sennrich 2019, eq. 4; the (1 + weight) form is Gemma's.
     """
@@ -25,5 +26,5 @@ class RMSNorm(nn.Module):
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         wide = torch.promote_types(x.dtype, torch.float32)
         y = x.to(wide)  # [..., D]
-        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)  # [..., D], root-mean-square 1
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)  # [..., D], of size 1
         return (y * (1 + self.weight.to(wide))).to(x.dtype)  # [..., D]

@@ -236,17 +236,27 @@ def left_pad(
 
 
 def fim(
-    prefix: str | Sequence[int], middle: str | Sequence[int], suffix: str | Sequence[int], tokenizer: Tokenizer
+    prefix: str | Sequence[int],
+    middle: str | Sequence[int],
+    suffix: str | Sequence[int],
+    tokenizer: Tokenizer,
+    order: str = "psm",
 ) -> list[int]:
-    """Fill-in-the-middle in prefix-suffix-middle order, as ids without begin and end of text.
+    """Fill-in-the-middle as ids without begin and end of text: the model reads both sides of the cursor, then writes.
 
-    The model reads both sides of the cursor and then writes the middle. With an empty middle it is a prompt. Each part
-    is text or ids. Source: Bavarian et al. 2022, PSM.
+    order: "psm", prefix, suffix, middle, each behind its own token; or "spm", where the suffix comes first and the
+    middle goes on where the prefix ends. With an empty middle it is a prompt. Each part is text or ids.
+    Source: Bavarian et al. 2022, section 3 (SPM in the second of its two forms). Raises TextError for another order.
     """
+    if order not in ("psm", "spm"):
+        raise TextError(f'order must be "psm" or "spm", not {order!r}')
     before, inside, after = (
         tokenizer.encode(part) if isinstance(part, str) else list(part) for part in (prefix, middle, suffix)
     )
-    return [tokenizer.fim_prefix_id, *before, tokenizer.fim_suffix_id, *after, tokenizer.fim_middle_id, *inside]
+    first, second, third = tokenizer.fim_prefix_id, tokenizer.fim_suffix_id, tokenizer.fim_middle_id
+    if order == "spm":
+        return [first, second, *after, third, *before, *inside]
+    return [first, *before, second, *after, third, *inside]
 
 
 def _check_text(text: str) -> None:

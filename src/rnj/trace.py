@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 
 from torch import Tensor
 
@@ -13,6 +14,14 @@ Note = Callable[[str, Tensor], Tensor]
 def silent(name: str, tensor: Tensor) -> Tensor:
     """The note of an ordinary forward pass: keeps nothing."""
     return tensor
+
+
+class Trace(dict[str, Tensor]):
+    """Tensors by name; a name that is not there is a KeyError that says which ones come near."""
+
+    def __missing__(self, name: str) -> Tensor:
+        near = get_close_matches(str(name), self, n=3) or list(self)[:3]
+        raise KeyError(f"the trace has no {name!r}; among its {len(self)} names are {', '.join(near)}")
 
 
 def into(trace: dict[str, Tensor]) -> Note:

@@ -1,12 +1,13 @@
-"""The training loop behind the small model, in two phases, each of which ends by itself and goes on after a kill.
+"""The training loop behind the small model, in three phases, each of which ends by itself and goes on after a kill.
 
-    python -m rnj.training train  --minutes 90 --out runs/main          plain rotation, rows of 512
-    python -m rnj.training extend --minutes 15 --out runs/main-extended --from runs/main
-                                                                        YaRN, factor 8, rows of 4,096
-    python -m rnj.training export --out runs/main-extended              into the package, half precision
+    python -m rnj.training train  --minutes 40    plain rotation, rows of 512                     into runs/train
+    python -m rnj.training fill   --minutes 40    the same with shorter pieces, many holes names that stand on
+                                                  both sides                                      into runs/fill
+    python -m rnj.training extend --minutes 15    YaRN, factor 8, rows of 4,096                   into runs/extend
+    python -m rnj.training export                 into the package, half precision
 
 Run the same command again to go on where it stopped. A run's folder holds checkpoint.pt and log.jsonl: the first
-line says how it was started, the others are the curve.
+line says how it was started, each later start has a line of its own, and the others are the curve.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rnj.config import SMALL, Config
 from rnj.corpus import Corpus, read_corpus
 from rnj.documents import Documents, Mix
 from rnj.model import Block, Transformer, build, loss
-from rnj.text import SMALL_FOLDER, Packed, Tokenizer, load_tokenizer, pack
+from rnj.text import NO_TARGET, SMALL_FOLDER, Packed, Tokenizer, load_tokenizer, pack
 from rnj.yarn import cos_sin, rotate
 
 # How the small model is trained first: as it is, but with the plain rotation.
@@ -64,7 +65,19 @@ class Recipe:
 
 
 TRAIN = Recipe(PLAIN, Mix(length=512))
-EXTEND = Recipe(SMALL, Mix(length=4096), rows=2, matrix_rate=0.002, other_rate=0.001, decay=0.9, warmup=20, seed=1)
+FILL = Recipe(PLAIN, Mix(length=512, fim_length=128, shared_share=0.7), decay=0.4, seed=2)
+EXTEND = Recipe(
+    SMALL,
+    Mix(length=4096, fim_share=0.96, fim_length=96, shared_share=0.9, spm_share=0.8),
+    rows=2,
+    matrix_rate=0.004,
+    other_rate=0.002,
+    decay=0.8,
+    warmup=20,
+    seed=1,
+)
+PHASES = {"train": TRAIN, "fill": FILL, "extend": EXTEND}
+BEFORE = {"fill": "runs/train", "extend": "runs/fill"}  # the run that a phase begins from
 
 
 # --- The model's forward pass in the form that trains fastest on a CPU
@@ -136,19 +149,29 @@ def _head(model: Transformer, x: Tensor, targets: Tensor, low: bool = True) -> T
 
 
 class TrainingForm:
-    """Calls a Transformer on packed rows and gives the loss. low: matrix products in bfloat16, all else in float32."""
+    """Calls a Transformer on packed rows and gives the loss. low: matrix products in bfloat16, all else in float32.
 
-    def __init__(self, model: Transformer, compiled: bool = False, low: bool = True) -> None:
-        self.model, self.low = model, low
+    block, angles: another way through a block and other cosines and sines, for models that lack a part.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        compiled: bool = False,
+        low: bool = True,
+        block: Callable[..., Tensor] = _block,
+        angles: Callable[[Tensor, Config], tuple[Tensor, Tensor]] = cos_sin,
+    ) -> None:
+        self.model, self.low, self._angles = model, low, angles
         wrap: Callable[..., Any] = torch.compile if compiled else lambda function: function
-        self._block, self._head = wrap(_block), wrap(_head)
+        self._block, self._head = wrap(block), wrap(_head)
 
     def __call__(self, packed: Packed) -> Float[Tensor, ""]:
         config = self.model.config
-        cos, sin = cos_sin(packed.positions, config)  # [B, T, H/2]
+        cos, sin = self._angles(packed.positions, config)  # [B, T, H/2]
         first = {kind: first_seen(packed, config, kind == "local") for kind in set(config.layer_types)}
         x = self.model.embed(packed.tokens) * math.sqrt(config.d_model)  # [B, T, D]
-        for block, kind in zip(self.model.blocks, config.layer_types, strict=True):
+        for block, kind in zip(self.model.blocks, config.layer_types, strict=False):  # a rung may have no blocks
             reach = config.local_span if kind == "local" else None
             x = self._block(block, x, cos, sin, first[kind], reach, self.low)
         return self._head(self.model, x, packed.targets, self.low)
@@ -158,13 +181,18 @@ class TrainingForm:
 
 
 def optimizers(model: torch.nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for the embedding and the norms."""
+    """Muon for the matrices of the blocks, AdamW for the embedding and the norms. A group's `base` is its full rate."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     embeddings = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" in name]
     norms = [p for p in model.parameters() if p.ndim != 2]
     groups = [{"params": embeddings, "weight_decay": 0.01}, {"params": norms, "weight_decay": 0.0}]
-    muon = torch.optim.Muon(matrices, lr=recipe.matrix_rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(groups, lr=recipe.other_rate, betas=(0.9, 0.95))]
+    made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], betas=(0.9, 0.95))]
+    if matrices:
+        made.insert(0, torch.optim.Muon(matrices, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"))
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["base"] = recipe.matrix_rate if isinstance(optimizer, torch.optim.Muon) else recipe.other_rate
+    return made
 
 
 def rate_at(step: int, recipe: Recipe, decay_from: int | None, last: int | None) -> float:
@@ -197,25 +225,31 @@ def run(
     minutes: float | None = None,
     tokens: int | None = None,
     start: dict[str, Tensor] | None = None,
+    make: Callable[[Recipe, str], Transformer] | None = None,
+    form: Callable[..., TrainingForm] = TrainingForm,
     command: str = "",
     compiled: bool = False,
     device: str = "cpu",
     checkpoint_seconds: float = 150.0,
+    test_every: int = 200,
+    cache: Path | None = None,
     stop_after: int | None = None,
 ) -> Transformer:
     """Train until the tokens or the minutes are spent; go on where a run in `out` stopped. Returns the model.
 
     tokens: the run's length, known from the start. minutes: its length in time; the step at which it ends is decided,
-    and kept in the checkpoint, when the rates begin to go down. start: weights to begin from. stop_after: leave after
-    this many steps of the run, as if killed just after a checkpoint. Raises TrainingError where `out` holds the run of
-    another recipe or another corpus.
+    and kept in the checkpoint, when the rates begin to go down. start: weights to begin from. make, form: of a model
+    that lacks a part. test_every: steps between two looks at held-out rows. cache: the
+    folder of the encoded corpus, else `out`. stop_after: leave after this many steps of
+    the run, as if killed just after a checkpoint. Raises TrainingError where `out` holds the run of another recipe or
+    another corpus.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     if tokens is None and minutes is None:
         raise TrainingError("say how long to train: --tokens or --minutes")
     torch.manual_seed(recipe.seed)
-    model = build(recipe.config, seed=recipe.seed, device=device)
+    model = (make or _make)(recipe, device)
     if start is not None:
         model.load_state_dict(start)
     used, state = optimizers(model, recipe), State()
@@ -223,16 +257,17 @@ def run(
     log = out / "log.jsonl"
     if (out / "checkpoint.pt").exists():
         state = _take_up(out, model, used, identity, device)
-        _cut_log(log, state.step)
         if state.last is not None and state.step >= state.last:
             return model
+        _cut_log(log, state.step)
+        _log(log, {"step": state.step, "command": command})
     else:
         log.write_text(json.dumps(_header(identity, command, compiled)) + "\n")
     if tokens is not None and state.last is None:
         state.last = math.ceil(tokens / recipe.step_tokens)
         state.decay_from = int(state.last * (1 - recipe.decay))
-    documents = Documents(list(corpus.train.values()), tokenizer, recipe.mix, recipe.seed, out)
-    form = TrainingForm(model, compiled)
+    documents = Documents(list(corpus.train.values()), tokenizer, recipe.mix, recipe.seed, cache or out)
+    in_training, in_test = form(model, compiled=compiled), form(model, low=False)
     held_out = held_out_rows(corpus, tokenizer, recipe)
     saved = tick = time.monotonic()
     wide = sys.stderr.isatty()
@@ -244,7 +279,7 @@ def run(
             if stop_after is not None and state.step >= stop_after:
                 break
             rate = rate_at(state.step, recipe, state.decay_from, state.last)
-            value = _step(form, used, _to(documents.batch(state.step * recipe.rows, recipe.rows), device), rate, recipe)
+            value = _step(in_training, used, _to(documents.batch(state.step * recipe.rows, recipe.rows), device), rate)
             if not math.isfinite(value):
                 raise TrainingError(f"the loss is {value} in step {state.step}: lower the rates")
             state.step += 1
@@ -254,15 +289,15 @@ def run(
             state.seconds += took
             mean = value if mean is None else 0.95 * mean + 0.05 * value
             pace = took if pace is None or done < 5 else 0.95 * pace + 0.05 * took
-            if minutes is not None and state.last is None:
+            if minutes is not None and state.last is None and done >= 5:  # a start's first steps say little of the pace
                 _plan(state, minutes, recipe, pace)
                 if state.last is not None:
                     bar.total = state.last * recipe.step_tokens
             if state.step <= 20 or state.step % 10 == 0:
                 entry = {"step": state.step, "loss": round(value, 5), "rate": round(rate, 5)}
                 _log(log, entry | {"seconds": round(state.seconds, 1)})
-            if state.step % 200 == 0 or state.step == state.last:
-                _log(log, {"step": state.step, "held_out": held_out_loss(model, held_out, device)})
+            if state.step % test_every == 0 or state.step == state.last:
+                _log(log, {"step": state.step, "held_out": held_out_loss(in_test, held_out, device)})
             left = None if minutes is None else max(0.0, minutes - state.seconds / 60)
             shown = {"loss": f"{mean:.3f}", "tok/s": f"{recipe.step_tokens / pace:.0f}", "step": state.step}
             bar.set_postfix(shown | ({} if left is None else {"min_left": f"{left:.0f}"}), refresh=False)
@@ -277,14 +312,16 @@ def run(
     return model
 
 
-def _step(
-    form: Callable[[Packed], Tensor], used: list[torch.optim.Optimizer], packed: Packed, rate: float, recipe: Recipe
-) -> float:
+def _make(recipe: Recipe, device: str) -> Transformer:
+    return build(recipe.config, seed=recipe.seed, device=device)
+
+
+def _step(form: Callable[[Packed], Tensor], used: list[torch.optim.Optimizer], packed: Packed, rate: float) -> float:
     value = form(packed)
     value.backward()
-    for optimizer, base in zip(used, (recipe.matrix_rate, recipe.other_rate), strict=True):
+    for optimizer in used:
         for group in optimizer.param_groups:
-            group["lr"] = base * rate
+            group["lr"] = group["base"] * rate
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return value.item()
@@ -306,16 +343,15 @@ def held_out_rows(corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe, count: i
 
 
 @torch.no_grad()
-def held_out_loss(model: Transformer, packed: Packed, device: str) -> float:
-    """Nats a token on held-out rows, in float32 and by the model's own forward pass."""
-    packed = _to(packed, device)
+def held_out_loss(form: Callable[[Packed], Tensor], packed: Packed, device: str = "cpu") -> float:
+    """Nats a token on held-out rows."""
     total, count = 0.0, 0
     for i in range(len(packed.tokens)):
-        one = slice(i, i + 1)
-        targets = packed.targets[one]
-        kept = int((targets != -100).sum())
-        logits = model(packed.tokens[one], packed.positions[one], packed.segments[one])
-        total, count = total + float(loss(logits, targets)) * kept, count + kept
+        one = Packed(
+            packed.tokens[i : i + 1], packed.positions[i : i + 1], packed.segments[i : i + 1], packed.targets[i : i + 1]
+        )
+        kept = int((one.targets != NO_TARGET).sum())
+        total, count = total + float(form(_to(one, device))) * kept, count + kept
     return round(total / count, 5)
 
 
@@ -360,7 +396,10 @@ def _take_up(out: Path, model: Transformer, used: list[Any], identity: dict[str,
         raise TrainingError(f"{out} holds a run of {what}: give another --out")
     model.load_state_dict(kept["model"])
     for optimizer, values in zip(used, kept["optimizers"], strict=True):
+        bases = [group["base"] for group in optimizer.param_groups]
         optimizer.load_state_dict(values)
+        for group, base in zip(optimizer.param_groups, bases, strict=True):
+            group["base"] = base
     torch.set_rng_state(kept["random"].cpu())
     return State(**kept["state"])
 
@@ -415,9 +454,9 @@ def export(out: str | Path, folder: str | Path = SMALL_FOLDER) -> None:
 def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m rnj.training", description=__doc__.split("\n")[0])
-    parser.add_argument("phase", nargs="?", default="train", choices=("train", "extend", "export"))
-    parser.add_argument("--out", default=None, help="the run's folder (default: runs/train or runs/extend)")
-    parser.add_argument("--from", dest="source", default="runs/train", help="extend: the run to begin from")
+    parser.add_argument("phase", nargs="?", default="train", choices=(*PHASES, "export"))
+    parser.add_argument("--out", default=None, help="the run's folder (default: runs/ and the phase's name)")
+    parser.add_argument("--from", dest="source", help="the run to begin from (default: that of the phase before)")
     parser.add_argument("--to", default=SMALL_FOLDER, help="export: the folder to write (default: the package's)")
     parser.add_argument("--minutes", type=float, help="how long to train, by the clock")
     parser.add_argument("--tokens", type=int, help="how long to train, in tokens")
@@ -431,15 +470,15 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(given)
     if options.threads:
         torch.set_num_threads(options.threads)
-    recipe = EXTEND if options.phase == "extend" else TRAIN
+    if options.phase == "export":
+        export(options.out or "runs/extend", options.to)
+        return
+    recipe = PHASES[options.phase]
     for name in ("matrix_rate", "other_rate"):
         if getattr(options, name) is not None:
             recipe = replace(recipe, **{name: getattr(options, name)})
-    out = Path(options.out or f"runs/{'extend' if options.phase == 'extend' else 'train'}")
-    if options.phase == "export":
-        export(out if options.out else "runs/extend", options.to)
-        return
-    start = read_checkpoint(options.source)["model"] if options.phase == "extend" else None
+    out, source = options.out or f"runs/{options.phase}", options.source or BEFORE.get(options.phase)
+    start = read_checkpoint(source)["model"] if source else None
     run(
         recipe,
         out,

@@ -16,12 +16,13 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma3ForCausalLM, Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
 import rnj
-from rnj import RNJ_1_5, Config, KVCache, Transformer, config_dict, generate
-from rnj.text import left_pad, pack
+from rnj import RNJ_1_5, Config, KVCache, Transformer, config_dict, example, generate
+from rnj.lab.learned import with_config
+from rnj.text import SMALL_FOLDER, left_pad, load_tokenizer, pack
 from rnj.weights import INDEX, load, save
 from rnj.yarn import cos_sin, inv_freq
 
@@ -119,14 +120,16 @@ def some_tokens(batch: int, length: int, seed: int = 1) -> Tensor:
 TOKENS = some_tokens(2, 300)  # 12.5 blocks
 
 
-def masks(positions: Tensor, segments: Tensor, attention: str = "sdpa", local: str = "sliding_attention") -> dict:
+def masks(
+    positions: Tensor, segments: Tensor, attention: str = "sdpa", local: str = "sliding_attention", size: int = C
+) -> dict:
     """Masks [B, 1, T, T] for both layer types: booleans for sdpa, summands for eager. Padding sees itself alone."""
     q, k = positions[:, None, :, None], positions[:, None, None, :]
     same = (segments[:, None, :, None] == segments[:, None, None, :]) & (segments != 0)[:, None, None, :]
     blind = torch.eye(positions.shape[1], dtype=torch.bool) & (segments == 0)[:, None, :, None]
     full = (q >= k) & same | blind
-    block = torch.div(k, C, rounding_mode="floor")
-    blocks = (block >= torch.div(q, C, rounding_mode="floor") - 1) & full | blind
+    block = torch.div(k, size, rounding_mode="floor")
+    blocks = (block >= torch.div(q, size, rounding_mode="floor") - 1) & full | blind
     if attention == "eager":
         low = torch.finfo(torch.float32).min
         full, blocks = (torch.zeros(m.shape).masked_fill(~m, low) for m in (full, blocks))
@@ -400,6 +403,44 @@ def test_what_transformers_saves_again_is_read_again(tmp_path: Path) -> None:
     assert again.config == model.config
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name]) and weight.dtype == torch.bfloat16
+
+
+# --- The trained model that ships
+
+
+@pytest.mark.parametrize(("attention", "dtype"), [("eager", torch.float32), ("sdpa", torch.float64)])
+def test_the_shipped_folder_is_read_with_masks(attention: str, dtype: torch.dtype, measured: Measured) -> None:
+    """Three documents, the longest of more than three blocks, packed in one row. Logits are large: float32 rounds them.
+
+    eager against our explicit form, which takes the same steps in the same order; sdpa in float64, in any order.
+    """
+    tokenizer, model = load_tokenizer(), load(SMALL_FOLDER, dtype=dtype)
+    documents = tokenizer.encode_all([example.LONG_TEXT, *example.DOCUMENTS])
+    row = pack(documents, 512, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id, pad_id=tokenizer.pad_id)
+    assert (row.segments == 3).any() and row.positions.max() > 3 * model.config.block_size
+    mask = masks(row.positions, row.segments, attention, "chunked_attention", model.config.block_size)
+    expected = theirs(read_by_transformers(SMALL_FOLDER, attention, dtype), row.tokens, mask, row.positions)
+    got = ours(model, row.tokens, row.positions, row.segments, explicit=attention == "eager").float()
+    real, name = row.segments != 0, f"{dtype}, the shipped folder, hybrid, {attention}".removeprefix("torch.")
+    measured(name, error(got[real], expected[real]), at_most=TOLERANCE)
+
+
+def test_the_shipped_folder_is_read_all_global(measured: Measured) -> None:
+    read = Gemma3TextConfig.from_pretrained(SMALL_FOLDER)
+    read.layer_types = GLOBAL
+    oracle = Gemma3ForCausalLM.from_pretrained(SMALL_FOLDER, config=read, dtype=torch.float32).eval()
+    model = load(SMALL_FOLDER, dtype=torch.float32)
+    changed = with_config(model, layer_types=("global",) * 8)
+    tokens = example.long_row().tokens
+    found = error(ours(changed, tokens), theirs(oracle, tokens))
+    measured("float32, the shipped folder, all global", found, at_most=TOLERANCE)
+    assert error(ours(model, tokens), theirs(oracle, tokens)) > 1000 * TOLERANCE
+
+
+def test_the_shipped_tokenizer_is_read() -> None:
+    read, tokenizer = AutoTokenizer.from_pretrained(SMALL_FOLDER), load_tokenizer()
+    assert read.encode(example.LONG_TEXT, add_special_tokens=False) == tokenizer.encode(example.LONG_TEXT)
+    assert (read.bos_token_id, read.eos_token_id, read.pad_token_id) == (2032, 2033, 2035)
 
 
 # --- bfloat16

@@ -19,7 +19,10 @@ PLACEMENTS = ("post", "pre", "four")
 
 
 def layer_norm(
-    x: Float[Tensor, "... D"], gain: Float[Tensor, " D"], bias: Float[Tensor, " D"], eps: float = 1e-6
+    x: Float[Tensor, "... D"],
+    gain: Float[Tensor, " D"],
+    bias: Float[Tensor, " D"],
+    eps: float = 1e-6,
 ) -> Float[Tensor, "... D"]:
     """Take the mean off, scale to unit variance, then · gain + bias.
 
@@ -28,7 +31,8 @@ def layer_norm(
     Variance over D, not D - 1; eps stands under the root. Source: Ba et al. 2016, eq. 4.
     """
     centred = x - x.mean(-1, keepdim=True)  # [..., D]
-    return centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + eps) * gain + bias  # [..., D]
+    scale = torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + eps)  # [..., 1]
+    return centred * scale * gain + bias  # [..., D]
 
 
 class Stack(nn.Module):
@@ -75,15 +79,23 @@ class Profile:
     gradient: list[float]
 
 
-def depth_profile(placement: str, n_layers: int = 24, d_model: int = 64, length: int = 48, seed: int = 0) -> Profile:
-    """Measure a fresh stack: one random row in, a random linear loss out of the last, normalised stream."""
+def depth_profile(
+    placement: str, n_layers: int = 24, d_model: int = 64, length: int = 48, seed: int = 0, scale: float = 1.0
+) -> Profile:
+    """Measure a fresh stack: one random row in, a random linear loss out of the last, normalised stream.
+
+    scale: what every matrix is multiplied by; at 1 it keeps the size of what it is given. Raises ValueError where it
+    is not positive.
+    """
+    if not scale > 0:
+        raise ValueError(f"scale must be positive, not {scale}")
     config = Config(d_model, 3 * d_model, n_layers, 4, 2, d_model // 4, vocab_size=8, block_size=length)
     generator = torch.Generator().manual_seed(seed)
     stack = Stack(config, placement)
     with torch.no_grad():
         for weight in stack.parameters():
             if weight.ndim == 2:
-                weight.normal_(0, weight.shape[1] ** -0.5, generator=generator)
+                weight.normal_(0, scale * weight.shape[1] ** -0.5, generator=generator)
     x = torch.randn(1, length, d_model, generator=generator).requires_grad_()  # [1, T, D]
     stream = stack(x)
     readout = torch.randn(1, length, d_model, generator=generator)

@@ -17,9 +17,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Running:
-    """What is known of T rows of a softmax after some of their keys: all that is carried from tile to tile.
+    """What is known of T rows of a softmax after some of their keys: all that a tile hands on.
 
-    maximum: [T], the largest score so far, -inf before the first; total: [T], the sum of exp(score - maximum);
+    maximum: [T], the largest score so far, -inf before the first;
+    total: [T], the sum of exp(score - maximum);
     weighted: [T, H], the sum of exp(score - maximum) · value.
     """
 
@@ -37,19 +38,20 @@ class Running:
         """One more tile of keys. Scores that may not be seen are -inf."""
         maximum = torch.maximum(self.maximum, scores.amax(-1))  # [T]
         shift = maximum.masked_fill(maximum == float("-inf"), 0)  # [T], -inf - -inf would be NaN
-        old = torch.exp(self.maximum - shift)  # [T], at most 1: what was summed under the old maximum shrinks
+        old = torch.exp(self.maximum - shift)  # [T], at most 1: the old sums shrink
         new = torch.exp(scores - shift[:, None])  # [T, C]
         return Running(
             maximum, self.total * old + new.sum(-1), self.weighted * old[:, None] + new @ values
         )  # [T], [T], [T, H]
 
     def output(self) -> Float[Tensor, "T H"]:
-        """The weighted mean of the values seen so far; 0 in rows that have seen nothing. The only division."""
+        """The weighted mean of the values seen so far; 0 where nothing was. The only division."""
         total = self.total[:, None]  # [T, 1]
-        return torch.where(total > 0, self.weighted / total.clamp_min(torch.finfo(total.dtype).tiny), 0)  # [T, H]
+        least = torch.finfo(total.dtype).tiny
+        return torch.where(total > 0, self.weighted / total.clamp_min(least), 0)  # [T, H]
 
     def log_sum_exp(self) -> Float[Tensor, "T"]:
-        """log of the sum of exp(score): one number a row, all that the backward pass needs; -inf in blind rows."""
+        """log of the sum of exp(score), all that the backward pass needs; -inf in blind rows."""
         return self.maximum + self.total.log()  # [T]
 
 
@@ -102,11 +104,11 @@ def backward_tiled(
     log_sum_exp: Float[Tensor, "T"],
     grad_out: Float[Tensor, "T H"],
 ) -> tuple[Float[Tensor, "T H"], Float[Tensor, "S H"], Float[Tensor, "S H"]]:
-    """The gradients of q, k and v. Nothing of the forward pass is kept but its output and one number a row:
+    """The gradients of q, k and v. Of the forward pass its output and one number a row are kept:
     each tile's weights are computed again. Source: Dao et al. 2022, algorithm 4.
     """
     grad_q, grad_k, grad_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    mean = (grad_out * out).sum(-1, keepdim=True)  # [T, 1], what the softmax takes off every score's gradient
+    mean = (grad_out * out).sum(-1, keepdim=True)  # [T, 1], off every score's gradient
     for keys in tiles(k.shape[0], tile):
         scores = (q @ k[keys].T * scale).masked_fill(~allowed[:, keys], float("-inf"))  # [T, C]
         shift = log_sum_exp.masked_fill(log_sum_exp == float("-inf"), 0)[:, None]  # [T, 1]
@@ -141,6 +143,12 @@ def held(query_tile: int, key_tile: int, head_dim: int, element: int = 2) -> Hel
         scores=4 * query_tile * key_tile,
         state=4 * query_tile * (head_dim + 2),
     )
+
+
+def step_bytes(q: Float[Tensor, "T H"], k: Float[Tensor, "C H"], v: Float[Tensor, "C H"], state: Running) -> int:
+    """Bytes that one step really holds in these dtypes: the three tiles, their scores [T, C] and the running state."""
+    scores = q.shape[0] * k.shape[0] * q.element_size()
+    return scores + sum(x.nbytes for x in (q, k, v, state.maximum, state.total, state.weighted))
 
 
 def score_bytes(queries: int, keys: int, element: int = 2) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rnj import accounting, example
 from rnj.config import RNJ_1_5, Config
-from rnj.lab.heads import Look
+from rnj.lab.heads import Head, Look
 from rnj.model import Transformer
 from rnj.viz.card import at_token
 from rnj.viz.figure import (
@@ -478,21 +478,23 @@ def sum_figure(parts: Tensor, out: Tensor) -> Shown:
 
 def looks_figure(looks: Mapping[str, Look], layer_types: Sequence[str]) -> Shown:
     """Every head's share of weight on each pattern, in percent: layers down, heads across, the even share beside it."""
-    strongest = max(float(look.share.max()) for look in looks.values())
+    strongest = max(float(look.share.nan_to_num(0).max()) for look in looks.values())
     made = []
-    for width, height, columns in ((WIDE, 7.3, 2), (NARROW, 13.9, 1)):
+    for width, each, columns in ((WIDE, 2.43, 2), (NARROW, 2.32, 1)):
         rows = -(-len(looks) // columns)
-        fig, axes = panels(width, height, rows, columns, left=0.105 if columns == 2 else 0.2,
-                           right=0.995 if columns == 2 else 0.985, top=0.93 if columns == 2 else 0.963,
+        height = each * rows
+        fig, _ = panels(width, height, rows, columns, left=0.105 if columns == 2 else 0.2,
+                           right=0.995 if columns == 2 else 0.985, top=1 - 0.513 / height,
                            bottom=0.005, wspace=0.3, hspace=0.32 if columns == 2 else 0.33)  # fmt: skip
-        for ax, (name, look) in zip(axes.ravel(), looks.items(), strict=False):
+        for ax, (name, look) in zip(fig.axes, looks.items(), strict=False):
             _looks(ax, name, look, layer_types, strongest)
         made.append(fig)
     said = []
     for name, look in looks.items():
-        layer, head = divmod(int(look.share.argmax()), look.share.shape[1])
+        share = look.share.nan_to_num(-1)
+        layer, head = divmod(int(share.argmax()), share.shape[1])
         even = float(look.even[layer])
-        said.append(f"{name}: at most {float(look.share.max()):.1%}, in layer {layer}, head {head} (even {even:.1%})")
+        said.append(f"{name}: at most {float(share.max()):.1%}, in layer {layer}, head {head} (even {even:.1%})")
     alt = "Grids of layers by heads, percent of weight on each pattern. " + "; ".join(said) + "."
     return show(made[0], alt, narrow=made[1])
 
@@ -506,12 +508,61 @@ def _looks(ax: Axes, name: str, look: Look, layer_types: Sequence[str], stronges
          fit=False, gap=0.04)  # fmt: skip
     for i, kind in enumerate(layer_types):
         label(ax, -0.2, 0.62 * (i + 0.5), f"{kind} {i}", KIND[kind], ha="right", fontsize=7.5)
-        label(ax, N + 1.6, 0.62 * (i + 0.5), f"{100 * float(look.even[i]):.1f}", MUTED, ha="right", fontsize=7.5)
+        even = f"{100 * float(look.even[i]):.1f}" if look.queries[i] else "–"
+        label(ax, N + 1.6, 0.62 * (i + 0.5), even, MUTED, ha="right", fontsize=7.5)
     for n in range(N):
         label(ax, n + 0.5, -0.2, str(n), ha="center", va="bottom", fontsize=7.5)
     label(ax, N + 1.6, -0.2, "even", ha="right", va="bottom", fontsize=7.5)
     heading(ax, name[0].upper() + name[1:])
     ax.texts[-1].set_position((0, 18))
+
+
+def followers_figure(
+    found: Mapping[str, Head],
+    rows: Mapping[str, tuple[int, Tensor, Tensor]],
+    labels: Sequence[str],
+    layer_types: Sequence[str],
+) -> Shown:
+    """The head found for each pattern, at one query of the row: its weight on every key; the named keys in colour.
+
+    found: by `rnj.lab.heads.followers`; rows: for each pattern the query, its weights [S] and the named keys [S], bool.
+    """
+    made, told = [], []
+    for width, left in ((WIDE, 0.25), (NARROW, 0.02)):
+        narrow = width == NARROW
+        each = 1.0 if narrow else 0.62
+        fig, _ = panels(width, each * len(found) + 0.35, len(found), 1, left=left, right=0.985, hspace=0.0,
+                           top=1 - 0.1 / (each * len(found)), bottom=0.02)  # fmt: skip
+        for ax, (name, head) in zip(fig.axes, found.items(), strict=True):
+            query, weights, named = rows[name]
+            S = len(labels)
+            limits(ax, 0, S, -0.75 if narrow else -0.25, 1.35, equal=False)
+            top = float(weights.max())
+            boxes = [(j, 1 - float(w) / top, 1.0, float(w) / top) for j, w in enumerate(weights) if w > 0.004 * top]
+            least = max(1.0, S / 200)  # wide enough to be seen
+            lit = [(x + (1 - least) / 2, y, least, h) for x, y, _, h in boxes if named[int(x)]]
+            _fill(ax, [box for box in boxes if not named[int(box[0])]], MUTED)
+            _fill(ax, lit, KEY)
+            _lines(ax, [(0, 1, S, 1)], MUTED, 0.6)
+            _lines(ax, [(j + 0.5, 1.02, j + 0.5, 1.14) for j in named.nonzero().flatten().tolist()], KEY, 1.0)
+            _lines(ax, [(query + 0.5, 0.5, query + 0.5, 1.0)], INK, 1.0)
+            side, away = ("right", -0.007) if query > 0.4 * S else ("left", 0.01)
+            label(ax, query + 0.5 + away * S, 0.6, f"{labels[query]} at {query}", INK, ha=side, fontsize=7.5)
+            best = int(weights.argmax())
+            kind = layer_types[head.layer]
+            said = f"{kind} {head.layer}, head {head.head}"
+            share = f"{100 * head.share:.1f} %, even {100 * head.even:.1f} %"
+            if narrow:
+                label(ax, 0, -0.5, name, INK, lit=True, fontsize=8)
+                label(ax, S, -0.5, f"{said}: {share}", KIND[kind], ha="right", fontsize=7.5)
+            else:
+                label(ax, -0.335 * S, 0.2, name, INK, lit=True)
+                label(ax, -0.335 * S, 0.62, said, KIND[kind], fontsize=8)
+                label(ax, -0.335 * S, 1.0, share, MUTED, fontsize=8)
+            told.append(f"{name}: {said}, {share}; {labels[query]} looks most at {labels[best]}")
+        made.append(fig)
+    alt = "A strip for each pattern, a bar for each key of the row. " + ". ".join(told[: len(found)]) + "."
+    return show(made[0], alt, narrow=made[1])
 
 
 # Steppers ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -15,7 +16,8 @@ import rnj
 from rnj import accounting, example
 from rnj.config import RNJ_1_5, Config
 from rnj.core_attention import Rows, allowed, causal, sliding
-from rnj.lab.online_softmax import Running, running, tiles
+from rnj.lab import masks
+from rnj.lab.online_softmax import Running, running, step_bytes, tiles
 from rnj.lab.saturation import Saturation
 from rnj.viz.figure import (
     NARROW,
@@ -317,6 +319,48 @@ def _to_scale(ax: Axes, config: Config, length: int, kind: str, every: int = 2, 
     if axis_names:
         label(ax, 0, 1.05 * length, "queries ↓", fontsize=8)
         label(ax, length, 1.05 * length, "keys →", ha="right", fontsize=8)
+
+
+MASKS = {
+    "causal": ("Causal", PADDING),
+    "document": ("+ same document", GLOBAL),
+    "sliding": ("+ sliding window", MUTED),
+    "block_local": ("+ blocks, one back", LOCAL),
+}
+
+
+def long_masks_figure(lengths: Sequence[int], padding: int, lit: tuple[int, int], config: Config = RNJ_1_5) -> Shown:
+    """Four masks of one packed row to scale, each outlined exactly, with its pairs and what one query sees.
+
+    lengths: of the documents; padding: places after them; lit: a document, counted from 0, and a position in it.
+    """
+    total, C = sum(lengths) + padding, config.block_size
+    before = sum(lengths[: lit[0]])
+    row = before + lit[1]
+    told, made = [], []
+    edges: dict[str, Any] = {"left": 0.075, "right": 0.9, "top": 0.92, "bottom": 0.03, "wspace": 0.32, "hspace": 0.22}
+    upright: dict[str, Any] = {"left": 0.15, "right": 0.83, "top": 0.955, "bottom": 0.01, "hspace": 0.22}
+    for width, height, shape, spacing in ((WIDE, 7.6, (2, 2), edges), (NARROW, 14.2, (4, 1), upright)):
+        fig, axes = panels(width, height, *shape, **spacing)
+        for ax, (kind, (name, colour)) in zip(axes.ravel(), MASKS.items(), strict=True):
+            limits(ax, 0, total, 0, total)
+            ax.set_anchor("W")
+            _rectangles(ax, [(0, 0, total, total)], FAINT, 0.5)
+            count = masks.pairs(kind, lengths, C, padding=padding)
+            seen = masks.keys(kind, lengths[lit[0]], lit[1], C, before=before)
+            for shape_ in masks.outlines(kind, lengths, C, padding=padding):
+                ax.add_patch(Polygon(shape_, closed=True, facecolor=colour, alpha=0.7, linewidth=0, clip_on=False))
+            high = total / 110
+            _rectangles(ax, [(0, row - high / 2, total, high)], PAPER, 1.0, zorder=3)
+            _rectangles(ax, [(row - seen + 1, row - high / 2, seen, high)], LIT, 1.0, zorder=4)
+            label(ax, 1.02 * total, row, f"{seen:,}", INK, lit=True)
+            for edge in (0, lengths[0], total):
+                label(ax, -0.02 * total, edge, f"{edge:,}", ha="right", fontsize=8)
+            heading(ax, name, f"{count:,} pairs", INK)
+            told.append(f"{name} {count:,} pairs, the lit query sees {seen:,} keys")
+        made.append(fig)
+    alt = f"Four masks of {total:,} by {total:,} to scale: {'; '.join(told[:4])}."
+    return show(made[0], alt, narrow=made[1])
 
 
 def positions_figure(config: Config = RNJ_1_5, positions: Sequence[int] = (9_000, 10_000)) -> Shown:
@@ -671,6 +715,7 @@ def online_stepper(
     scores = (k @ q * scale).masked_fill(~mask, float("-inf"))  # [S]
     final = scores.softmax(-1) @ v  # [H], all keys at once
     top = float(max(s.weighted.abs().max() for name in states for s in states[name]))
+    whole = step_bytes(q[None], k, v, states["first to last"][-1])
 
     def draw(tiles_read: int, order: str) -> Frame:
         state, before = states[order][tiles_read], states[order][max(tiles_read - 1, 0)]
@@ -694,11 +739,14 @@ def online_stepper(
             )
         else:
             text = "The maximum stands: the new terms are added."
+        tile_keys = now if now is not None else slice(0, 0)
         numbers = {
             "running maximum m": state.maximum[0],
             "running sum ℓ": state.total[0],
             "kept of the old sum": kept,
             "distance from the whole softmax": error,
+            "bytes held in this step": step_bytes(q[None], k[tile_keys], v[tile_keys], state),
+            "bytes of all keys at once": whole,
         }
         m, total = float(state.maximum[0]), float(state.total[0])
         alt = f"After {tiles_read} tiles, {order}, the maximum is {m:.3g} and the sum {total:.3g}."

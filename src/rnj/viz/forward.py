@@ -198,6 +198,79 @@ def _table(ax: Axes, packed: Packed, labels: Sequence[str], row: int, left: floa
 # From ids to vectors --------------------------------------------------------------------------------------------------
 
 
+PIECES = ("prefix", "middle", "suffix")  # in reading order; in the row the suffix comes before the middle
+
+
+def fim_figure(packed: Packed, labels: Sequence[str], texts: Sequence[str]) -> Shown:
+    """A packed row whose last document was cut for fill-in-the-middle: the text in reading order, the row, its targets.
+
+    packed: [1, T]; labels: the row's tokens, special ones by short names; texts: prefix, middle and suffix.
+    Raises ValueError where the row does not hold fim_prefix, fim_suffix and fim_middle, in this order.
+    """
+    marks = [f"fim_{piece}" for piece in ("prefix", "suffix", "middle")]
+    if [label_ for label_ in labels if label_ in marks] != marks:
+        raise ValueError(f"the row must hold {', '.join(marks)}, in this order")
+    at = {mark.removeprefix("fim_"): labels.index(mark) for mark in marks}
+    targets = _target_labels(packed, labels)
+    alt = (
+        f"The text “{_visible(texts[0])}”, gap “{_visible(texts[1])}”, “{_visible(texts[2])}” becomes the row "
+        f"{', '.join(labels)}. The targets are {', '.join(targets)}."
+    )
+    wide, narrow = (_fim(packed, labels, texts, targets, at, width) for width in (WIDE, NARROW))
+    return show(wide, alt, narrow=narrow)
+
+
+def _fim(
+    packed: Packed, labels: Sequence[str], texts: Sequence[str], targets: Sequence[str], at: Mapping[str, int],
+    width: float,
+) -> Figure:  # fmt: skip
+    segments = packed.segments[0].tolist()
+    last = max(segments)
+    unit = 0.094 if width == WIDE else 0.1  # inches a letter
+    fig, ax = panels(width, 2.95 if width == WIDE else 4.6, left=0, right=1, top=1, bottom=0)
+    limits(ax, 0, width / unit, 0.6, 0.6 + fig.get_figheight() / unit, equal=False)
+    x, spots = 1.0, {}
+    label(ax, 1, 1.6, "in the editor", MUTED)
+    for piece, text in zip(PIECES, texts, strict=True):
+        wide = 0.9 * len(_visible(text)) + 1.2
+        _rectangles(ax, [(x, 2.9, wide, 2.6)], document(last), 0.14 if piece != "middle" else 0.4)
+        if piece == "middle":
+            lit_box(ax, x, 2.9, wide, 2.6)
+        label(ax, x + wide / 2, 4.25, _visible(text), INK, ha="center", lit=piece == "middle")
+        label(ax, x + wide / 2, 6.5, piece, document(last), ha="center", fontsize=8)
+        spots[piece] = (x + wide / 2, 7.4)
+        x += wide + 0.4
+    cut = segments.index(last)  # one line for the last document, on a phone three
+    rows = [range(cut), range(cut, len(segments) - segments[::-1].index(last))]
+    if width != WIDE:
+        stops = [cut, at["suffix"], at["middle"], rows[1].stop]
+        rows[1:] = [range(a, b) for a, b in itertools.pairwise(stops)]
+    starts = (22.6, 11.5) if width == WIDE else (39.0, 11.5, 20.0, 28.5)
+    middle = range(at["middle"] + 1, len(labels) - 1)
+    for top, row in zip(starts, rows, strict=False):
+        x = 1.0
+        for i in row:
+            shown_ = labels[i].removeprefix("fim_") if labels[i].startswith("fim_") else labels[i]
+            target = targets[i].removeprefix("fim_")
+            wide = 0.78 * max(len(shown_), len(target), 1) + 1.1
+            special = labels[i].startswith("fim_")
+            colour = document(segments[i])
+            _rectangles(ax, [(x, top, wide, 2.4)], colour, 0.55 if special else CHIP)
+            if i in middle and segments[i] == last and labels[i] != "end":
+                lit_box(ax, x, top, wide, 2.4)
+            label(ax, x + wide / 2, top + 1.25, shown_, INK, ha="center", lit=special, fontsize=7.8)
+            label(ax, x + wide / 2, top + 3.4, str(int(packed.positions[0, i])), MUTED, ha="center", fontsize=7.5)
+            shade = MUTED if target == "–" else INK
+            label(ax, x + wide / 2, top + 5.2, target, shade, ha="center", fontsize=7.5)
+            for piece, place in at.items():
+                if i == place and width == WIDE:
+                    arrow(ax, spots[piece], (x + wide / 2, top - 0.3), document(last))
+            x += wide + 0.25
+    label(ax, 1, 9.6, "in the row", MUTED)
+    label(ax, 1, starts[0] - 1.3, "before it; under a token its position and target", MUTED, fontsize=8)
+    return fig
+
+
 def embedding_figure(
     table: Tensor, tokens: Tensor, vectors: Tensor, labels: Sequence[str], segments: Tensor, lit: int
 ) -> Shown:

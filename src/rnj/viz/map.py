@@ -9,7 +9,7 @@ is the residual stream; q, k and v keep the book's colours. The strip of layers 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rnj.config import RNJ_1_5, Config
 from rnj.viz.figure import Shown, show
@@ -33,13 +33,19 @@ Point = tuple[float, float]
 SMALL_TEXT, TEXT = 9.5, 11.0  # CSS pixels
 
 
-def model_map(lit: str | Sequence[str] | None = None, config: Config = RNJ_1_5, caption: str | None = None) -> Shown:
+def model_map(
+    lit: str | Sequence[str] | None = None,
+    config: Config = RNJ_1_5,
+    caption: str | None = None,
+    links: Mapping[str, str] | None = None,
+) -> Shown:
     """The map with the named part lit: one of PARTS, several of them, or None.
 
-    config: whose layers are counted and drawn. Raises ValueError for an unknown part.
+    config: whose layers are counted and drawn. links: part → address of the page that a click on it leads to.
+    Raises ValueError for an unknown part.
     """
     names = () if lit is None else (lit,) if isinstance(lit, str) else tuple(lit)
-    for name in names:
+    for name in (*names, *(links or ())):
         if name not in PARTS:
             raise ValueError(f"{name!r} is no part of the map: expected one of {', '.join(PARTS)}")
     alt = (
@@ -49,15 +55,21 @@ def model_map(lit: str | Sequence[str] | None = None, config: Config = RNJ_1_5, 
     )
     if names:
         alt += " Lit: " + "; ".join(PARTS[name] for name in names) + "."
-    return show(_wide(names, config), alt, caption, narrow=_upright(names, config))
+    shown = show(_wide(names, config, links), alt, caption, narrow=_upright(names, config, links))
+    if links:  # a picture's parts would be closed to a screen reader
+        shown.svg = shown.svg.replace('role="img"', 'role="group"', 1)
+        shown.narrow = (shown.narrow or "").replace('role="img"', 'role="group"', 1)
+    return shown
 
 
 class _Sketch:
-    """SVG text, piece by piece; knows which parts are lit."""
+    """SVG text, piece by piece; knows which parts are lit, and where they lead."""
 
-    def __init__(self, width: float, height: float, lit: Sequence[str]) -> None:
+    def __init__(self, width: float, height: float, lit: Sequence[str], links: Mapping[str, str] | None = None) -> None:
         self.size = (width, height)
         self.lit = lit
+        self.links = dict(links or {})
+        self.linked: set[str] = set()
         self.pieces: list[str] = []
         # Quiet words, and words on the glow, where only full ink can be read
         self.quiet = INK if {"model", "attention", "block"} & set(lit) else MUTED
@@ -89,12 +101,21 @@ class _Sketch:
         style = f"font-size:{size}px;text-anchor:{anchor};fill:{colour}" + (";font-weight:bold" if bold else "")
         return f'<text x="{x:g}" y="{y + 0.36 * size:.2f}" style="{style}">{html.escape(text)}</text>'
 
+    def link(self, part: str, start: int) -> None:
+        """Make a link of the pieces from start on, if the part has one; the first of a part is a tab stop."""
+        if part in self.links:
+            name = f'aria-label="{html.escape(PARTS[part])}"'
+            stop = 'tabindex="-1" aria-hidden="true"' if part in self.linked else name
+            inner = "".join(self.pieces[start:])
+            self.pieces[start:] = [f'<a href="{html.escape(self.links[part])}" {stop}>{inner}</a>']
+            self.linked.add(part)
+
     def box(
         self, part: str, x: float, y: float, w: float, h: float, text: str = "", colour: str = "", pill: bool = False,
         size: float = TEXT,
     ) -> None:  # fmt: skip
         """A station of the map: lit where its part is. colour: of its outline and word (q, k, v)."""
-        lit = self.is_lit(part)
+        lit, start = self.is_lit(part), len(self.pieces)
         edge = LIT if lit else colour or MUTED
         style = f"fill:{GLOW if lit else PAPER};stroke:{edge};stroke-width:{1.6 if lit else 0.9}"
         self.add("rect", style, x=x, y=y, width=w, height=h, rx=h / 2 if pill else 4)
@@ -103,6 +124,7 @@ class _Sketch:
         for i, line in enumerate(lines):
             middle = y + h / 2 + (i - (len(lines) - 1) / 2) * (size + 2)
             self.words(x + w / 2, middle, line, ink, size, bold=lit)
+        self.link(part, start)
 
     def norm(self, x: float, y: float, w: float = 38, h: float = 17) -> None:
         """A norm's pill, centred."""
@@ -110,10 +132,11 @@ class _Sketch:
 
     def room(self, part: str, x: float, y: float, w: float, h: float, text: str) -> None:
         """A container with its name inside its upper left corner."""
-        lit = self.is_lit(part)
+        lit, start = self.is_lit(part), len(self.pieces)
         style = f"fill:{GLOW if lit else PAPER};stroke:{LIT if lit else MUTED};stroke-width:{1.6 if lit else 0.7}"
         self.add("rect", style, x=x, y=y, width=w, height=h, rx=7)
         self.words(x + 9, y + 13, text, LIT if lit else MUTED, TEXT, bold=lit, anchor="start")
+        self.link(part, start)
 
     def line(
         self, *points: Point, colour: str = MUTED, width: float = 1.0, arrow: bool = False, dashed: bool = False
@@ -191,9 +214,9 @@ def _counts(s: _Sketch, x: float, y: float, config: Config, anchor: str = "start
     s.add("text", style, inner, x=x, y=round(y + 0.36 * SMALL_TEXT, 2))
 
 
-def _wide(lit: Sequence[str], config: Config) -> str:
+def _wide(lit: Sequence[str], config: Config, links: Mapping[str, str] | None = None) -> str:
     """The map for a page's column: the model on the left, one block unfolded on the right."""
-    s = _Sketch(690, 356, lit)
+    s = _Sketch(690, 356, lit, links)
     # The unfolded block, and the light that falls on it from the column
     top, low = 8.0, 348.0
     s.add("path", f"fill:{FAINT};fill-opacity:0.55", d=f"M140 126L194 {top + 6}V{low - 6}L140 190z")
@@ -267,9 +290,9 @@ def _wide(lit: Sequence[str], config: Config) -> str:
     return s.svg()
 
 
-def _upright(lit: Sequence[str], config: Config) -> str:
+def _upright(lit: Sequence[str], config: Config, links: Mapping[str, str] | None = None) -> str:
     """The map for a phone: the same stations from top to bottom along the residual stream."""
-    s = _Sketch(336, 736, lit)
+    s = _Sketch(336, 736, lit, links)
     x, last = 34.0, 711.0
     s.line((318, last), (330, last), (330, 31), (206, 31), dashed=True, arrow=True)
     s.words(268, 21, "next token", s.quiet, SMALL_TEXT)

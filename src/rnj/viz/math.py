@@ -21,6 +21,8 @@ from rnj.accounting import ATTENTION_COUNTS, GIB, AttentionCount, DenseModel, Tr
 from rnj.cache import KVCache
 from rnj.config import RNJ_1_5, SMALL, Config
 from rnj.gpu_check import Row
+from rnj.lab import cluster
+from rnj.lab.known import EncoderDecoder
 from rnj.model import build
 from rnj.viz.card import at_token
 from rnj.viz.figure import NARROW, WIDE, Shown, arrow, glow, heading, label, limits, lit_box, panels, show
@@ -41,6 +43,7 @@ from rnj.viz.palette import (
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 
 LONGEST = RNJ_1_5.max_positions
+SCREEN = 3.5  # inches: a stepper on a phone, without scrolling
 
 
 def _block(ax: Axes, x: float, y: float, w: float, h: float, colour: str, alpha: float = 1.0, **look: Any) -> None:
@@ -543,7 +546,7 @@ def six_n_figure(config: Config = RNJ_1_5) -> Shown:
 
 def _six_n(config: Config, width: float) -> Figure:
     wide = width > 5
-    edges: dict[str, Any] = {"left": 0.085, "right": 0.76} if wide else {"left": 0.13, "right": 0.84}
+    edges: dict[str, Any] = {"left": 0.085, "right": 0.76} if wide else {"left": 0.13, "right": 0.81}
     fig, ax = panels(width, 4.1 if wide else 3.7, bare=False, top=0.83, bottom=0.1, **edges)
     lengths = [round(1024 * 2 ** (i / 16)) for i in range(16 * 8 + 1)]  # 1,024 to 262,144
     colours: dict[AttentionCount, str] = {"no causal half": MUTED, "causal half": POSITIVE, "exact pairs": INK}
@@ -720,7 +723,8 @@ def bill_figure(six_n_d: TrainingRun, attention: TrainingRun) -> Shown:
 
 def mfu_figure(rows: Sequence[tuple[str, float, float]], published: tuple[float, float]) -> Shown:
     """One run in several conventions: bars of (name, low, high), as shares; `published` is drawn as a band."""
-    fig, ax = panels(NARROW, 0.6 + 0.5 * len(rows), left=0.01, right=0.99, top=0.86, bottom=0.02)
+    high = 0.6 + 0.5 * len(rows)
+    fig, ax = panels(NARROW, high, left=0.01, right=0.99, top=1 - 0.434 / high, bottom=0.02)
     limits(ax, 0, 0.58, 0, len(rows), equal=False)
     _block(ax, published[0], 0, published[1] - published[0], len(rows), FAINT, 0.8, zorder=0)
     for i, (name, low, high) in enumerate(rows):
@@ -734,35 +738,7 @@ def mfu_figure(rows: Sequence[tuple[str, float, float]], published: tuple[float,
     return show(fig, "; ".join(f"{name} {100 * high:.1f} %" for name, _, high in rows) + ".")
 
 
-# Published runs, and the calculator on them
-
-CHIP_PEAKS = {
-    "A100": facts.number("A100, dense bfloat16 peak"),
-    "H100": facts.number("H100, dense bfloat16 peak"),
-    "V100": facts.number("V100, dense float16 peak"),
-}
-RUNS: dict[str, tuple[float, float, str]] = {  # name → (parameters, tokens, chip)
-    "Rnj 1.5's shape": (
-        accounting.parameters(RNJ_1_5).total,
-        facts.number("Rnj 1.0, pre-training tokens"),
-        "H100",
-    ),
-    "GPT-3 175B": (
-        accounting.known_model("GPT-3 175B").parameters(),
-        facts.number("GPT-3 175B, tokens"),
-        "V100",
-    ),
-    "Llama 2 70B": (
-        accounting.known_model("Llama 2 70B").parameters(),
-        facts.number("Llama 2 70B, tokens"),
-        "A100",
-    ),
-    "Llama 3.1 405B": (
-        accounting.known_model("Llama 3.1 405B").parameters(),
-        facts.number("Llama 3.1 405B, tokens"),
-        "H100",
-    ),
-}
+# The calculator
 
 TRILLIONS = (2.0, 4.0, 8.4, 15.6)
 CHIPS = (256, 1024, 4096, 16_384)
@@ -772,7 +748,7 @@ MARKS = ((1 / 24, "an hour"), (1, "a day"), (7, "a week"), (30, "30 days"), (365
 
 def days_stepper() -> Stepper:
     """Tokens, chips and MFU → the days in which this model's shape is trained on H100s."""
-    n, peak = accounting.parameters(RNJ_1_5).total, CHIP_PEAKS["H100"]
+    n, peak = accounting.parameters(RNJ_1_5).total, cluster.PEAKS["H100"]
 
     def draw(trillions: float, chips: int, mfu: int) -> Frame:
         tokens = trillions * 1e12
@@ -806,51 +782,72 @@ def days_stepper() -> Stepper:
     )
 
 
-PRICES = (1.0, 2.0, 4.0)
-PRICE_MARKS = ((1e5, "$0.1 million"), (1e6, "1"), (1e7, "10"), (1e8, "100"), (1e9, "1,000"))
+CALCULATED = ("GPT-3 175B", "Llama 2 70B", "Llama 3.1 405B")
+SEEN = tuple(facts.number(f"{model}, tokens") / 1e12 for model in CALCULATED)  # trillions
+QUOTED = (34.6, 42.8)  # % MFU: those of the runs with published hours
+PRICES = (2.0, 4.0)
 
 
-def dollars_stepper() -> Stepper:
-    """Model with its published tokens and chip, MFU and price → what 6·N·D costs."""
+def calculator_stepper() -> Stepper:
+    """Model, tokens, chip, MFU and price → what a training run costs by 6·N·D, as a receipt.
 
-    def draw(model: str, mfu: int, price: float) -> Frame:
-        n, tokens, chip = RUNS[model]
-        run = accounting.training_run(accounting.six_n_d(n, tokens), 1, CHIP_PEAKS[chip], mfu / 100, price)
-        fig, ax = panels(NARROW, 2.75, left=0.01, right=0.99, top=0.81, bottom=0.1)
-        least, most = PRICE_MARKS[0][0], PRICE_MARKS[-1][0]
-        ax.set(xscale="log", xlim=(least, most), ylim=(len(RUNS), 0))
-        for mark, name in PRICE_MARKS:
-            ax.plot([mark, mark], [0, len(RUNS)], color=FAINT, lw=0.8, zorder=0, clip_on=False)
-            side = {least: "left", most: "right"}.get(mark, "center")
-            ax.text(mark, len(RUNS) + 0.1, name, ha=side, va="top", fontsize=8, color=MUTED)
-        for i, name in enumerate(RUNS):
-            m, d, c = RUNS[name]
-            other = accounting.training_run(accounting.six_n_d(m, d), 1, CHIP_PEAKS[c], mfu / 100, price)
-            here = name == model
-            ax.plot([other.cost], [i + 0.68], "o", color=LIT if here else POSITIVE, ms=7 if here else 5, clip_on=False)
-            label(ax, least, i + 0.27, f"{name}, {c}", ha="left", lit=here, fontsize=8.5)
-            left = other.cost > 5e7  # no room to the right of it
-            at = other.cost / 1.35 if left else other.cost * 1.35
-            label(ax, at, i + 0.68, dollars(other.cost), INK, "right" if left else "left", lit=here, fontsize=8.5)
-        heading(ax, dollars(run.cost), f"{mfu} % MFU, {price:g} dollars a chip-hour")
-        whose = ", as many as Rnj 1.0 saw in pre-training," if model.startswith("Rnj") else ""
-        text = (
-            f"{tokens / 1e12:g} trillion tokens{whose} through {n / 1e9:,.1f} billion parameters: "
-            f"{run.chip_hours:,.0f} {chip}-hours. The scale is logarithmic."
-        )
-        numbers = {"dollars": run.cost, "GPU-hours": run.chip_hours, "FLOPs": run.flops}
-        return Frame(fig, text, numbers, f"{model}: {dollars(run.cost)}, among the costs of four runs.")
+    At a published run's own settings the published number stands beside the computed one.
+    """
+    published = {(check.model, check.what): check.published for check in cluster.checks()}
+
+    def draw(model: str, trillions: float, chip: str, mfu: float, price: float) -> Frame:
+        n, tokens = cluster.parameters(model), trillions * 1e12
+        run = cluster.estimate(model, tokens, chip, mfu / 100, price)
+        own = tokens == facts.number(f"{model}, tokens")
+        known = {what: published.get((model, what)) if own else None for what in ("FLOPs", "PF-days")}
+        check = next((c for c in cluster.checks() if (c.model, c.what) == (model, f"{chip}-hours")), None)
+        as_given = own and check is not None and check.given == f"MFU {mfu:g} %"
+        hours = check.published if check is not None and as_given else None
+        days_of = accounting.petaflop_days(run.flops)
+        lines = [
+            ("N, parameters", f"{n:,}", ""),
+            ("D, tokens", f"{tokens:.3g}".replace("e+", "e"), "as published" if own else ""),
+            ("6 · N · D", f"{run.flops:.4g} FLOPs".replace("e+", "e"), _beside(known["FLOPs"], ".3g")),
+            ("", f"{days_of:,.0f} PF-days", _beside(known["PF-days"], ",.0f")),
+            (f"{chip}, dense peak", f"{cluster.PEAKS[chip] / 1e12:g} TFLOP/s", ""),
+            ("MFU", f"{mfu:g} %", ""),
+            ("chip-hours", f"{run.chip_hours:,.0f}", _beside(hours, ",.0f")),
+            ("price of an hour", f"${price:g}", ""),
+        ]
+        fig, ax = panels(SCREEN, 3.3, left=0.02, right=0.98, top=0.99, bottom=0.02)
+        limits(ax, 0, 34, 0, 21.4, equal=False)
+        for i, (name, value, beside) in enumerate(lines):
+            y = 1.2 + 2.2 * i
+            label(ax, 0.3, y, name, MUTED)
+            label(ax, 21.6, y, value, INK, ha="right", fontsize=9)
+            label(ax, 33.8, y, beside, POSITIVE, ha="right", fontsize=8)
+        ax.plot([0.3, 33.7], [18.1, 18.1], color=INK, lw=0.8)
+        glow(ax, 0, 18.5, 34, 2.7)
+        label(ax, 0.3, 19.9, "cost", INK, lit=True)
+        label(ax, 21.6, 19.9, dollars(run.cost), LIT, ha="right", lit=True, fontsize=10.5)
+        text = "By 6·N·D alone: attention, restarts, failed runs and everything tried before are left out."
+        numbers: dict[str, float | None]
+        numbers = {"FLOPs": run.flops, "chip-hours": run.chip_hours, "dollars": run.cost}
+        numbers["off the published hours, %"] = None if hours is None else 100 * (run.chip_hours / hours - 1)
+        alt = f"{model}, {trillions:g} trillion tokens on {chip} at {mfu:g} %: {run.chip_hours:,.0f} chip-hours."
+        return Frame(fig, text, numbers, alt)
 
     return Stepper(
-        "Model, MFU and price: how much",
+        "A calculator for training runs",
         [
-            Choice("model", list(RUNS)),
-            Slider("mfu", MFUS, value=40, label="MFU", unit="%"),
-            Slider("price", PRICES, value=2.0, unit="dollars a chip-hour"),
+            Choice("model", list(CALCULATED), value="Llama 2 70B"),
+            Slider("trillions", SEEN, value=2.0, label="tokens", unit="trillion", live_step=0.1),
+            Choice("chip", ["A100", "H100"]),
+            Slider("mfu", QUOTED, value=42.8, label="MFU", unit="%", live_step=0.1),
+            Slider("price", PRICES, value=2.0, unit="dollars a chip-hour", live_step=0.5),
         ],
         draw,
         name="cluster-dollars",
     )
+
+
+def _beside(value: float | None, spec: str) -> str:
+    return "" if value is None else f"published {value:{spec}}".replace("e+", "e")
 
 
 # Tables --------------------------------------------------------------------------------------------------------------
@@ -865,7 +862,7 @@ def models_table(models: Sequence[DenseModel]) -> HTML:
             str(m.year),
             f"{m.parameters():,}",
             f"{m.kv_cache_bytes(1):,}",
-            str(m.n_layers),
+            f"{m.n_encoder_layers} + {m.n_layers}" if isinstance(m, EncoderDecoder) else str(m.n_layers),
             f"{m.d_model:,}",
             f"{m.d_ff:,}",
             f"{m.n_heads} / {m.n_kv_heads}",
@@ -905,5 +902,5 @@ STEPPERS = {
     "cache-bytes": cache_stepper,
     "cache-filling": filling_stepper,
     "cluster-days": days_stepper,
-    "cluster-dollars": dollars_stepper,
+    "cluster-dollars": calculator_stepper,
 }

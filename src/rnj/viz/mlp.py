@@ -212,6 +212,37 @@ def signs_figure(gate: Tensor, up: Tensor, product: Tensor, name: str) -> Shown:
     return show(fig, alt=alt + f"{int(turned.sum())} have opposite signs and lie within {least:.2f} times up.")
 
 
+def turner_figure(turner: ffn.Turner, gate: Tensor, up: Tensor, product: Tensor, labels: Sequence[str]) -> Shown:
+    """One feature over a whole row: a point a token, its gate across, its product up; turned signs hollow and named.
+
+    gate, up, product: [T], of that feature; labels: the row's tokens. The five longest turned ones are named.
+    """
+    turned = (product * up < 0).numpy()
+    g, p = gate.numpy(), product.numpy()
+    fig, ax = panels(NARROW * 1.3, 3.9, bare=False, left=0.1, right=0.97, top=0.85, bottom=0.12)
+    wide, high = float(np.abs(g).max()) * 1.15, float(np.abs(p).max()) * 1.25
+    _axes_through_zero(ax, -wide, wide, -high, high)
+    ax.fill_between([-wide, 0], -high, high, color=NEGATIVE, alpha=0.08, lw=0, zorder=0.4)
+    ax.plot(g[~turned], p[~turned], "o", ms=3, color=POSITIVE, mew=0, alpha=0.7)
+    ax.plot(g[turned], p[turned], "o", ms=3.2, mfc=PAPER, mec=NEGATIVE, mew=0.8)
+    said: list[str] = []
+    for t in turner.tokens.tolist():
+        if labels[t] not in said and len(said) < 5:
+            said.append(labels[t])
+            y = high * (0.92 - 0.12 * len(said))
+            ax.plot([g[t], -0.62 * wide], [p[t], y], color=NEGATIVE, lw=0.5, alpha=0.6)
+            label(ax, -0.64 * wide, y, f"{labels[t]}  {_signed(float(p[t]))}", NEGATIVE, ha="right", fontsize=8)
+    label(ax, 0.98 * wide, -0.93 * high, f"● {int((~turned).sum())} keep the sign", POSITIVE, ha="right")
+    label(ax, -0.98 * wide, -0.93 * high, f"○ {int(turned.sum())} turn it", NEGATIVE)
+    ax.set(xticks=[], yticks=[])
+    ax.set_xlabel("gate", fontsize=8.5, color=MUTED)
+    heading(ax, f"Feature {turner.feature} of block {turner.block}", f"product over gate, {len(g)} tokens")
+    alt = (
+        f"{len(g)} points, a feature's product over its gate. Left of zero {int(turned.sum())} have the opposite sign "
+    )
+    return show(fig, alt + f"of their value; the longest are at {', '.join(said)}.")
+
+
 # --- One feature
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from torch import Tensor
 
-from rnj.lab.norms import Profile, layer_norm
+from rnj.lab.norms import PLACEMENTS, Profile, depth_profile, layer_norm
 from rnj.norm import RMSNorm
 from rnj.viz.figure import NARROW, Shown, end_label, heading, label, limits, panels, show, vector_strip
 from rnj.viz.palette import FAINT, GLOW, INK, LIT, MUTED, PAPER, POSITIVE
@@ -241,6 +242,64 @@ def eps_stepper() -> Stepper:
     return Stepper("What eps is for", controls, draw, name="eps")
 
 
+DEPTHS = (4, 12, 24)
+SCALES = (0.5, 1.0, 2.0)
+
+
+@cache
+def _profiles(layers: int, scale: float) -> dict[str, Profile]:
+    return {p: depth_profile(p, layers, d_model=32, length=16, scale=scale) for p in PLACEMENTS}
+
+
+def depth_stepper() -> Stepper:
+    """The number of layers and the size of all weights → signal and gradient by depth, for three places of the norms.
+
+    Measured anew for every setting, on a narrow stack with fresh weights.
+    """
+
+    def draw(layers: int, scale: float) -> Frame:
+        profiles = _profiles(layers, scale)
+        fig, axes = panels(SCREEN, 4.3, rows=2, bare=False, left=0.14, right=0.68, top=0.895, bottom=0.09, hspace=0.5)
+        texts = (
+            ("signal", "Signal", "root-mean-square of the stream", (1, 10, 100)),
+            ("gradient", "Gradient", "as a share of the last layer's", (1, 100, 10_000)),
+        )
+        for ax, (kind, title, below, ticks) in zip(axes, texts, strict=True):
+            _log_axis(ax, ticks)
+            ax.set(xlim=(0, layers), ylim=(0.6, 150) if kind == "signal" else (0.6, 3e4))
+            ends = {}
+            for placement, profile in profiles.items():
+                values = getattr(profile, kind)
+                style = {"post": (0, (4, 2)), "pre": "-", "four": "-"}[placement]
+                width = 1.6 if placement == "four" else 1.2
+                ax.plot(range(layers + 1), values, color=COLOURS[placement], lw=width, ls=style)
+                ends[placement] = values[-1] if kind == "signal" else values[0]
+            rank = sorted(ends, key=lambda placement: -ends[placement])
+            for i, placement in enumerate(rank):
+                said = f"{TITLES[placement]} {ends[placement]:,.3g}".replace("e+0", "e")
+                shade, at = COLOURS[placement], (1.04, 0.92 - 0.2 * i)
+                ax.text(*at, said, transform=ax.transAxes, color=shade, fontsize=8.5, va="center", clip_on=False)
+            ax.set_xticks([0, layers])
+            heading(ax, title, below)
+        axes[1].set_xlabel("layers passed", fontsize=8.5, color=MUTED)
+        far = {p: profile.gradient[0] for p, profile in profiles.items()}
+        most = max(far, key=lambda placement: far[placement])
+        numbers = {f"signal at the end, {TITLES[p]}": profiles[p].signal[-1] for p in PLACEMENTS}
+        numbers |= {f"gradient at the input, {TITLES[p]}": far[p] for p in PLACEMENTS}
+        return Frame(
+            fig,
+            text=f"{layers} layers, weights times {scale:g}: the gradient grows most with {TITLES[most]}.",
+            numbers=numbers,
+            alt=f"Two panels over {layers} layers. " + ", ".join(f"{k} {v:.3g}" for k, v in numbers.items()) + ".",
+        )
+
+    controls: list[Slider | Choice] = [
+        Slider("layers", DEPTHS, value=12, live_step=1),
+        Slider("scale", SCALES, value=1.0, label="size of the weights", live_step=0.25),
+    ]
+    return Stepper("Depth, and the size of the weights", controls, draw, name="norm-depth")
+
+
 def points_in_the_plane(n: int = 14) -> Tensor:
     """Vectors of two numbers in all directions, at seeded lengths: [n, 2]."""
     generator = torch.Generator().manual_seed(1)
@@ -249,4 +308,4 @@ def points_in_the_plane(n: int = 14) -> Tensor:
     return torch.stack([length * turn.cos(), length * turn.sin()], dim=1)
 
 
-STEPPERS = {"vector": vector_stepper, "eps": eps_stepper}
+STEPPERS = {"vector": vector_stepper, "eps": eps_stepper, "norm-depth": depth_stepper}

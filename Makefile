@@ -63,7 +63,7 @@ train: $(READY)
 	$(PY) -m rnj.training extend --minutes 15
 	@echo "Into the package: $(PY) -m rnj.training export"
 
-# The ladder, the race of feed-forward forms and the twin, and the table of long contexts: what the chapters draw.
+# The ladder, the twin and the race of feed-forward forms, then the table of long contexts.
 train-lab: $(READY)
 	$(PY) -m rnj.lab.ladder
 	$(PY) -m rnj.lab.ladder --collect

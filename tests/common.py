@@ -25,6 +25,15 @@ from rnj.viz.figure import Shown
 TOLERANCE = 5e-5  # float32 against float64, on logits that reach ±15
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Imported by a test file: its models are tiny, and more threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def model(config: Config = rnj.TINY, seed: int = 0, **changes: Any) -> Transformer:
     """A model that hides nothing: norm weights random, gates and logits large enough to feel GELU and the soft cap."""
     built = rnj.build(replace(config, **changes), seed=seed, random_norms=True)

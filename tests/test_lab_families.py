@@ -14,20 +14,13 @@ from rnj.core_attention import Rows
 from rnj.lab import families as lab
 from rnj.lab.flops import flops
 from rnj.yarn import cos_sin
+from tests.common import one_thread  # noqa: F401
 
 
 def pair(sentence: str) -> lab.Pair:
     found = lab.parse(sentence.split())
     assert found is not None
     return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # The language

@@ -62,7 +62,7 @@ def test_unknown_parts_are_refused():
         knock_out.layer_by_layer(MODEL, row(), "head")
 
 
-def test_the_trained_model_loses_by_every_part_but_the_soft_cap_most_by_attention_and_mlps():
+def test_the_trained_model_leans_on_attention_mlps_rotation_and_qk_norm():
     model = small_model()
     packed = framed([TOKENIZER.encode(text)[:1000] for text in TEXTS[:4]], TOKENIZER)
     found = knock_out.losses(model, packed)

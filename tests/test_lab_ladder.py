@@ -11,7 +11,7 @@ import rnj
 from rnj.corpus import Corpus, read_sample
 from rnj.documents import Documents, Mix
 from rnj.lab import ladder
-from rnj.lab.ladder import LADDER, NAMES, RACE, TWIN
+from rnj.lab.ladder import LADDER, RACE, RUN_NAMES, TWIN
 from rnj.model import build
 from rnj.text import Packed, load_tokenizer
 from rnj.training import PLAIN, TrainingForm, _step, optimizers, read_log
@@ -89,7 +89,7 @@ def test_an_unknown_form_is_refused():
 
 def test_all_runs_by_name():
     names = [name for name, _, _, _ in ladder._runs()]
-    assert sorted(names) == sorted([*NAMES, "twin"]) and len(names) == 2 * 6 + 1 + 2 * 3
+    assert sorted(names) == sorted([*RUN_NAMES, "twin"]) and len(names) == 2 * 6 + 1 + 2 * 3
     assert TWIN.layer_types == ("global",) * 8 and replace(TWIN, layer_types=PLAIN.layer_types) == PLAIN
     steps = [ladder.TOKENS / recipe.step_tokens for _, _, recipe, length in ladder._runs() if "tokens" in length]
     assert len(set(steps)) == 1

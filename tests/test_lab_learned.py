@@ -141,7 +141,7 @@ def test_a_repeat_is_copied_by_heads_that_look_for_it(model):
 
 def test_the_table_holds_every_measure(model):
     rows = learned.table()
-    assert len(rows) == 7 and all(rows.values())
+    assert len(rows) == 9 and all(rows.values())
 
 
 def test_it_fits_into_eight_megabytes():

@@ -9,16 +9,9 @@ import torch
 from torch import Tensor
 
 from rnj.lab import recurrent as lab
+from tests.common import one_thread  # noqa: F401
 
 WIDTH = lab.WIDTH
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,8 @@ STAGES: dict[str, tuple[str, list[list[str]]]] = {
         [[*PYTEST, *TWO, "tests", *(f"--ignore=tests/{name}" for name in ("book", "browser", "curves"))]],
     ),
     "curves": (
-        "the first steps of every training run come out again",
-        [[*PYTEST, "-n", "2", "--dist", "loadgroup", "tests/curves"]],
+        "the kept training runs, and the first steps of one anew",
+        [[*PYTEST, "tests/curves"]],
     ),
     "rules": (
         "notebooks: rules, each cell twice, prose numbers; all frames of all steppers",

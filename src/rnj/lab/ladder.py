@@ -1,7 +1,7 @@
 """What a model can learn that has only the parts built so far; a race of feed-forward forms; a twin, all global.
 
     python -m rnj.lab.ladder              every run below that is not finished, in order; again to go on after a kill
-    python -m rnj.lab.ladder --collect    their logs into the package (src/rnj/lab/data), where the chapters read them
+    python -m rnj.lab.ladder --collect    their logs into the package (src/rnj/lab/data), where `curve` reads them
 
 All are trained from scratch by `rnj.training.run` on the small model's corpus, each rung and each form with two seeds
 and 1 M tokens at the same width.
@@ -123,11 +123,11 @@ LADDER = (
     Rung("rung-6", "local layers", PLAIN),
 )
 RACE = tuple(Rung(f"form-{form}", form, PLAIN, partial(with_form, form)) for form in FORMS if form != "GeGLU")
-NAMES = tuple(f"{rung.name}-seed-{seed}" for rung in LADDER + RACE for seed in SEEDS)
+RUN_NAMES = tuple(f"{rung.name}-seed-{seed}" for rung in LADDER + RACE for seed in SEEDS)
 
 
 def curve(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A kept run's header and its curve: small-train, small-fill, small-extend, twin, and NAMES.
+    """A kept run's header and its curve: small-train, small-fill, small-extend, twin, and RUN_NAMES.
 
     Raises FileNotFoundError where the package holds no such run.
     """
@@ -174,7 +174,7 @@ def run_all(folder: Path, only: str = "", **options: Any) -> None:
 def collect(folder: Path, small: Path, to: Path = DATA) -> None:
     """Copy the finished runs' logs into the package, and say which are missing. small: holds the small model's runs."""
     to.mkdir(parents=True, exist_ok=True)
-    sources = {f"small-{phase}": small / phase for phase in PHASES} | {n: folder / n for n in ("twin", *NAMES)}
+    sources = {f"small-{phase}": small / phase for phase in PHASES} | {n: folder / n for n in ("twin", *RUN_NAMES)}
     for name, source in sources.items():
         if (source / "log.jsonl").exists():
             shutil.copyfile(source / "log.jsonl", to / f"{name}.jsonl")

@@ -1,4 +1,4 @@
-"""What the small model has learned, measured on held-out files. Interlude C; each number is held to a bar by a test.
+"""What the small model has learned, measured on held-out files. Interlude C shows it.
 
 python -m rnj.lab.learned        print the table
 """
@@ -167,7 +167,7 @@ class MiddleLoss:
 
 
 def middle_loss(
-    model: Transformer, cases: Sequence[Hole], tokenizer: Tokenizer | None = None, order: str = "spm"
+    model: Transformer, cases: Sequence[Hole], tokenizer: Tokenizer | None = None, order: str = "psm"
 ) -> MiddleLoss:
     """The middles' loss after the prefix alone, and with the suffix in the order "spm" or "psm" (`rnj.text.fim`)."""
     tokenizer = tokenizer or load_tokenizer()
@@ -267,17 +267,20 @@ def table() -> dict[str, str]:
     from rnj.example import small_model
 
     model, tokenizer = small_model(), load_tokenizer()
-    xz, middle = xz_bits_per_byte(), middle_loss(model, holes(tokenizer), tokenizer)
-    names = fill_names(model, name_holes(tokenizer), tokenizer)
+    xz, cases, blanks = xz_bits_per_byte(), holes(tokenizer), name_holes(tokenizer)
+    orders = {"prefix first": "psm", "suffix first": "spm"}
+    filled = {word: middle_loss(model, cases, tokenizer, order) for word, order in orders.items()}
+    names = {word: fill_names(model, blanks, tokenizer, order) for word, order in orders.items()}
     near, far = copying(model), copying(model, 200)
     layer, head = near.best
     return {
         "bits per byte, held-out sample": f"{bits_per_byte(model)['all']:.3f}",
         "xz -9e, file by file / together": f"{xz['one by one']:.3f} / {xz['together']:.3f}",
-        "middle, left to right / filled in": (
-            f"{middle.left_to_right:.3f} / {middle.fill_in_the_middle:.3f} nats a token, {middle.tokens:,} tokens"
-        ),
-        "names on both sides filled right": f"{names.right} of {names.cases} (chance {names.chance:.0f})",
+        **{
+            f"middle, {word}": f"{m.left_to_right:.3f} → {m.fill_in_the_middle:.3f} nats a token, {m.tokens:,} tokens"
+            for word, m in filled.items()
+        },
+        **{f"names, {word}": f"{n.right} of {n.cases} right (chance {n.chance:.0f})" for word, n in names.items()},
         "copy of 64 random tokens": f"{near.first:.2f} → {near.second:.2f} nats, ratio {near.ratio:.2f}",
         "copy of 200 random tokens": f"{far.first:.2f} → {far.second:.2f} nats, ratio {far.ratio:.2f}",
         "best induction score": (

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import html
 import io
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -495,6 +496,18 @@ def end_label(ax: Axes, x: float, y: float, text: str, colour: str, **options: A
         text, (x, y), (5, 0), textcoords="offset points", color=colour, va="center", fontsize=8.5,
         annotation_clip=False, **options,
     )  # fmt: skip
+
+
+def end_labels(ax: Axes, x: float, lines: Sequence[tuple[float, str, str]], gap: float) -> None:
+    """The same for several curves, each (height, text, colour), upwards from the lowest and never closer than `gap`.
+
+    gap: in the axis's units; on a logarithmic axis the factor between two neighbours.
+    """
+    log, below = ax.get_yscale() == "log", -math.inf
+    for y, text, colour in sorted(lines):
+        least = below * gap if log else below + gap
+        below = y if below == -math.inf else max(y, least)
+        end_label(ax, x, below, text, colour)
 
 
 def glow(ax: Axes, x: float, y: float, width: float, height: float) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import NullLocator
@@ -20,6 +19,7 @@ from rnj.viz.figure import (
     Shown,
     arrow,
     end_label,
+    end_labels,
     glow,
     heading,
     label,
@@ -40,15 +40,6 @@ LANES = tuple(10**n for n in range(9))
 LENGTHS = tuple(2**n for n in range(4, 16))
 READ_AT = 1024  # the length at which the stepper reads its curves off
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def _spread(ax: Axes, x: float, lines: Sequence[tuple[float, str, str]], gap: float) -> None:
-    """Label curves at their ends, each (height, text, colour), at least `gap` apart as a factor: for log axes."""
-    below = 0.0
-    for y, text, colour in sorted(lines):
-        place = max(y, below * gap)
-        end_label(ax, x, place, text, colour)
-        below = place
 
 
 # --- Paths
@@ -128,7 +119,7 @@ def gradient_figure(curves: Mapping[str, Sequence[Tensor]]) -> Shown:
         ax.set_xticks([0, length // 2, length - 1])
         ax.set_xlabel("steps back", fontsize=8.5, color=MUTED)
         told = [(last, f"{name}: {_power(last)}", COLOURS[name.split(",")[0]]) for name, last in lasts.items()]
-        _spread(ax, length - 1, told, (1 / low) ** 0.075)
+        end_labels(ax, length - 1, told, (1 / low) ** 0.075)
         heading(ax, "Gradient of the last output", "norm at the input d steps back")
         return fig
 
@@ -200,7 +191,7 @@ def time_figure(lengths: Sequence[int], times: Mapping[str, Sequence[float]]) ->
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_minor_locator(NullLocator())
         ends = [(1000 * v[-1], f"{name}: {_ms(v[-1])}", COLOURS[name]) for name, v in times.items()]
-        _spread(ax, lengths[-1], ends, (high / low) ** 0.08)
+        end_labels(ax, lengths[-1], ends, (high / low) ** 0.08)
         ax.set_xlabel("tokens in the row", fontsize=8.5, color=MUTED)
         heading(ax, "Milliseconds", "forward and backward, one row, this machine")
         return fig
@@ -239,7 +230,7 @@ def lanes_stepper() -> Stepper:
         ax.set_xticks([16, READ_AT, LENGTHS[-1]], ["16", f"{READ_AT:,}", f"{LENGTHS[-1]:,}"])
         ax.set_yticks([100, 1e6, 1e10], ["100", "1e6", "1e10"])
         ax.set_xlabel("tokens in the row", fontsize=8.5, color=MUTED)
-        _spread(ax, LENGTHS[-1], ends, 5.5)
+        end_labels(ax, LENGTHS[-1], ends, 5.5)
         heading(ax, "Rounds, at most", f"{lanes:,} multiply-add{'s' if lanes > 1 else ''} a round")
         first = min(at, key=lambda kind: at[kind])
         numbers = {f"{kind}, {READ_AT:,} tokens": round(value) for kind, value in at.items()}
@@ -368,7 +359,7 @@ def recall_figure(runs: Sequence[lab.Run], pairs: int) -> Shown:
         ax.set_xticks([1, items, *(d for d in far if d % 32 == 0)])
         ax.set_xlabel("steps since it was shown", fontsize=8.5, color=MUTED)
         ends = [(float(v.mean(0)[-1]), f"{kind} {v.mean(0)[-1]:.2f}", COLOURS[kind]) for kind, v in shares.items()]
-        _apart(ax, distances[-1], ends, 0.09)
+        end_labels(ax, distances[-1], ends, 0.09)
         heading(ax, title, "share of right answers")
         return fig
 
@@ -395,7 +386,7 @@ def loss_figure(runs: Sequence[lab.Run]) -> Shown:
             ax.set(xlim=(0, steps[-1]), ylim=(0, 2.3))
             ax.set_yticks([0, 1, 2])
             ax.set_xticks([0, steps[-1]], ["0", f"{steps[-1]:,}"])
-            _apart(ax, steps[-1], ends, 0.34)
+            end_labels(ax, steps[-1], ends, 0.34)
             heading(ax, "One key to keep: nats an answer" if pairs == 1 else f"{pairs} keys to keep")
         axes[-1].set_xlabel("steps of training", fontsize=8.5, color=MUTED)
         return fig
@@ -407,14 +398,6 @@ def loss_figure(runs: Sequence[lab.Run]) -> Shown:
             said.append(f"{kind} with {pairs} key{'s' if pairs > 1 else ''} {last:.2f}")
     alt = f"Loss at the end of {steps[-1]:,} steps: {', '.join(said)}."
     return show(drawing(NARROW * 1.5, 0.06, 0.76), alt=alt, narrow=drawing(NARROW, 0.09, 0.68))
-
-
-def _apart(ax: Axes, x: float, lines: Sequence[tuple[float, str, str]], gap: float) -> None:
-    """Label curves at their ends, at least `gap` apart and none below zero."""
-    below = -gap
-    for y, text, colour in sorted(lines):
-        below = max(y, below + gap)
-        end_label(ax, x, below, text, colour)
 
 
 STEPPERS = {"scale": scale_stepper, "lanes": lanes_stepper, "memory": memory_stepper}

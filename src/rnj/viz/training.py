@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from rnj import example
@@ -15,26 +14,9 @@ from rnj.lab.long_context import BIN
 from rnj.lab.readings import readings
 from rnj.model import Transformer
 from rnj.text import load_tokenizer
-from rnj.viz.figure import NARROW, Shown, end_label, heading, label, limits, panels, show
+from rnj.viz.figure import NARROW, Shown, end_labels, heading, label, limits, panels, show
 from rnj.viz.palette import FAINT, GLOBAL, GLOW, INK, LIT, LOCAL, MUTED, POSITIVE
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
-
-Line = tuple[float, str, str]  # where a line ends, what is written there, and its colour
-
-
-def _end_labels(ax: Axes, x: float, lines: Sequence[Line], gap: float) -> None:
-    """Label lines at their ends, pushed apart to at least `gap` in the axis's units."""
-    ordered = sorted(lines)
-    places = [y for y, _, _ in ordered]
-    for _ in range(200):
-        for i in range(1, len(places)):
-            short = gap - (places[i] - places[i - 1])
-            if short > 1e-9:
-                places[i - 1] -= short / 2
-                places[i] += short / 2
-    for place, (_, text, colour) in zip(places, ordered, strict=True):
-        end_label(ax, x, place, text, colour)
-
 
 # --- The curves of the shipped model
 
@@ -60,7 +42,7 @@ def curve_figure() -> Shown:
     lowest = min(y for y in ax.dataLim.intervaly)
     ax.set(xlim=(0, start), ylim=(lowest - 0.1, high))
     ax.set_xlabel("million tokens", fontsize=8.5, color=MUTED)
-    heading(ax, "Loss, nats a token", "thin: each batch, half of its documents with a hole; dots: held-out files")
+    heading(ax, "Loss, nats a token", "thin: each batch; dots: held-out files")
     alt = f"Training loss and held-out loss over {start:.1f} million tokens; held out at each phase's end: "
     return show(fig, alt=alt + ", ".join(told) + ".")
 
@@ -80,7 +62,7 @@ def kinds_figure(losses: Mapping[str, Float[Tensor, "B T/256"]]) -> Shown:
     low, high = ax.get_ylim()
     ax.set(xlim=(0, len(mean) * BIN))
     ax.set_xlabel("position", fontsize=8.5, color=MUTED)
-    _end_labels(ax, len(mean) * BIN, ends, (high - low) / 11)
+    end_labels(ax, len(mean) * BIN, ends, (high - low) / 11)
     heading(ax, "Other layers, same weights", "nats a token by position")
     told = ", ".join(f"{name} {y:.2f}" for y, name, _ in ends)
     return show(fig, alt=f"Loss by position of the small model with its layers changed; in the last stretch {told}.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from rnj import example
@@ -14,37 +15,45 @@ from rnj.lab.long_context import BIN
 from rnj.lab.readings import readings
 from rnj.model import Transformer
 from rnj.text import load_tokenizer
-from rnj.viz.figure import NARROW, Shown, end_labels, heading, label, limits, panels, show
-from rnj.viz.palette import FAINT, GLOBAL, GLOW, INK, LIT, LOCAL, MUTED, POSITIVE
+from rnj.viz.figure import NARROW, Shown, end_labels, heading, label, limits, number, panels, show
+from rnj.viz.palette import FAINT, GLOBAL, GLOW, INK, LOCAL, MUTED, POSITIVE
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 
 # --- The curves of the shipped model
 
 
+PHASE_WORDS = {"train": "plain", "fill": "shorter holes", "extend": "YaRN"}  # as the curves name them
+
+
 def curve_figure() -> Shown:
     """The three phases of the shipped model, one after another: each logged step's loss, and held-out rows."""
-    fig, ax = panels(NARROW * 1.9, 3.2, bare=False, left=0.08, right=0.98, top=0.83, bottom=0.14)
-    words = {"train": "plain rotation", "fill": "shorter holes", "extend": "YaRN"}
-    start, told, high = 0.0, [], 5.0
-    for phase, word in words.items():
+    phases, start, told = [], 0.0, []
+    for phase, word in PHASE_WORDS.items():
         header, entries = ladder.curve(f"small-{phase}")
         step = header["recipe"]["rows"] * header["recipe"]["mix"]["length"] / 1e6
         logged = [(start + e["step"] * step, e["loss"]) for e in entries if "loss" in e]
         looked = [(start + e["step"] * step, e["held_out"]) for e in entries if "held_out" in e]
-        shade = GLOBAL if phase == "extend" else INK
-        ax.plot(*zip(*logged, strict=True), color=shade, lw=0.5, alpha=0.45)
-        ax.plot(*zip(*looked, strict=True), "o-", color=shade, lw=1.2, ms=2.6)
-        if start:
-            ax.axvline(start, color=MUTED, lw=0.6, ls=(0, (2, 2)), zorder=0)
-        start, (_, end) = max(logged[-1][0], looked[-1][0]), looked[-1]
-        label(ax, start, high - 0.15, f"{word} {end:.2f}", colour=shade, ha="right")
-        told.append(f"{word} {end:.2f}")
-    lowest = min(y for y in ax.dataLim.intervaly)
-    ax.set(xlim=(0, start), ylim=(lowest - 0.1, high))
-    ax.set_xlabel("million tokens", fontsize=8.5, color=MUTED)
-    heading(ax, "Loss, nats a token", "thin: each batch; dots: held-out files")
+        phases.append((start, f"{word} {looked[-1][1]:.2f}", logged, looked))
+        start = max(logged[-1][0], looked[-1][0])
+        told.append(phases[-1][1])
+
+    def drawing(width: float, left: float) -> Figure:
+        fig, ax = panels(width, 3.2, bare=False, left=left, right=0.98, top=0.83, bottom=0.14)
+        high, lowest = 5.0, min(y for _, _, logged, _ in phases for _, y in logged)
+        for i, (begun, text, logged, looked) in enumerate(phases):
+            shade = GLOBAL if i == len(phases) - 1 else INK
+            ax.plot(*zip(*logged, strict=True), color=shade, lw=0.5, alpha=0.45)
+            ax.plot(*zip(*looked, strict=True), "o-", color=shade, lw=1.2, ms=2.6)
+            if begun:
+                ax.axvline(begun, color=MUTED, lw=0.6, ls=(0, (2, 2)), zorder=0)
+            label(ax, max(x for x, _ in looked), high - 0.15 - 0.3 * (i % 2), text, colour=shade, ha="right")
+        ax.set(xlim=(0, start), ylim=(lowest - 0.1, high))
+        ax.set_xlabel("million tokens", fontsize=8.5, color=MUTED)
+        heading(ax, "Loss, nats a token", "thin: each batch; dots: held-out files")
+        return fig
+
     alt = f"Training loss and held-out loss over {start:.1f} million tokens; held out at each phase's end: "
-    return show(fig, alt=alt + ", ".join(told) + ".")
+    return show(drawing(NARROW * 1.9, 0.08), alt=alt + ", ".join(told) + ".", narrow=drawing(NARROW, 0.12))
 
 
 # --- By position
@@ -53,42 +62,44 @@ def curve_figure() -> Shown:
 def kinds_figure(losses: Mapping[str, Float[Tensor, "B T/256"]]) -> Shown:
     """The same weights with their own layers, all layers local, and all layers global: loss by position."""
     shades = {"as trained": INK, "all local": LOCAL, "all global": GLOBAL}
-    fig, ax = panels(NARROW * 1.6, 2.9, bare=False, left=0.1, right=0.78, top=0.83, bottom=0.15)
-    ends = []
-    for name, values in losses.items():
-        mean = values.mean(0).numpy()
-        ax.plot((np.arange(len(mean)) + 0.5) * BIN, mean, color=shades[name], lw=1.4)
-        ends.append((float(mean[-1]), name, shades[name]))
-    low, high = ax.get_ylim()
-    ax.set(xlim=(0, len(mean) * BIN))
-    ax.set_xlabel("position", fontsize=8.5, color=MUTED)
-    end_labels(ax, len(mean) * BIN, ends, (high - low) / 11)
-    heading(ax, "Other layers, same weights", "nats a token by position")
-    told = ", ".join(f"{name} {y:.2f}" for y, name, _ in ends)
-    return show(fig, alt=f"Loss by position of the small model with its layers changed; in the last stretch {told}.")
+    means = {name: values.mean(0).numpy() for name, values in losses.items()}  # [T/256] each
+    length = BIN * len(means["as trained"])
+
+    def drawing(width: float, left: float, right: float) -> Figure:
+        fig, ax = panels(width, 2.9, bare=False, left=left, right=right, top=0.83, bottom=0.15)
+        for name, mean in means.items():
+            ax.plot((np.arange(len(mean)) + 0.5) * BIN, mean, color=shades[name], lw=1.4)
+        low, high = ax.get_ylim()
+        ax.set(xlim=(0, length))
+        ax.set_xticks([0, length // 2, length], ["0", f"{length // 2:,}", f"{length:,}"])
+        ax.set_xlabel("position", fontsize=8.5, color=MUTED)
+        ends = [(float(mean[-1]), name, shades[name]) for name, mean in means.items()]
+        end_labels(ax, length, ends, (high - low) / 11)
+        heading(ax, "Other layers, same weights", "nats a token by position")
+        return fig
+
+    told = ", ".join(f"{name} {mean[-1]:.2f}" for name, mean in means.items())
+    alt = f"Loss by position of the small model with its layers changed; in the last stretch {told}."
+    return show(drawing(NARROW * 1.6, 0.1, 0.78), alt=alt, narrow=drawing(NARROW, 0.12, 0.75))
 
 
 # --- What a part is worth
 
 
-def knock_out_figure(losses: Mapping[str, float], lit: Sequence[str] = ()) -> Shown:
-    """How much the loss rises when each part is knocked out. losses: "nothing" and parts; lit: this chapter's."""
+def knock_out_figure(losses: Mapping[str, float]) -> Shown:
+    """How much the loss rises when each part is knocked out. losses: of "nothing" and of each part."""
     whole = losses["nothing"]
     lost = {part: value - whole for part, value in losses.items() if part != "nothing"}
-    fig, ax = panels(
-        NARROW * 1.4, 0.55 + 0.27 * len(lost), left=0.34, right=0.86, top=1 - 0.4 / (0.55 + 0.27 * len(lost))
-    )
+    height = 0.55 + 0.27 * len(lost)
+    fig, ax = panels(NARROW, height, left=0.37, right=0.84, top=1 - 0.4 / height)
     most = max(lost.values())
     for i, (part, value) in enumerate(lost.items()):
-        shade = LIT if part in lit else POSITIVE
-        if part in lit:
-            ax.barh(i, most, color=GLOW, height=0.8, zorder=0)
-        ax.barh(i, max(value, 0), color=shade, height=0.5)
-        label(ax, -0.02 * most, i, part, colour=shade if part in lit else MUTED, ha="right", lit=part in lit)
-        label(ax, max(value, 0) + 0.02 * most, i, f"{value:+.2f}", colour=INK, lit=part in lit)
+        ax.barh(i, max(value, 0), color=POSITIVE, height=0.5)
+        label(ax, -0.02 * most, i, part, ha="right")
+        label(ax, max(value, 0) + 0.02 * most, i, number(value, "+.2f"), colour=INK)
     ax.set(xlim=(0, most), ylim=(len(lost) - 0.4, -0.6))
     heading(ax, "Without this part", f"nats a token above {whole:.2f}")
-    told = ", ".join(f"{part} {value:+.2f}" for part, value in lost.items())
+    told = ", ".join(f"{part} {number(value, '+.2f')}" for part, value in lost.items())
     return show(fig, alt=f"Loss of the small model with one kind of part knocked out, above {whole:.2f}: {told}.")
 
 

@@ -1,9 +1,11 @@
-"""The training loop behind the small model, in three phases, each of which ends by itself and goes on after a kill.
+"""The training loop behind the small model, in four phases, each of which ends by itself and goes on after a kill.
 
     python -m rnj.training train  --minutes 40    plain rotation, rows of 512                     into runs/train
     python -m rnj.training fill   --minutes 40    the same with shorter pieces, many holes names that stand on
                                                   both sides                                      into runs/fill
     python -m rnj.training extend --minutes 15    YaRN, factor 8, rows of 4,096                   into runs/extend
+    python -m rnj.training names  --minutes 30    rows of 512 once more, holes, each loss in a middle 8 times
+                                                  as heavy                                        into runs/names
     python -m rnj.training export                 into the package, half precision
 
 Run the same command again to go on where it stopped. A run's folder holds checkpoint.pt and log.jsonl: the first
@@ -27,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from tqdm import tqdm
 
@@ -35,9 +38,10 @@ from rnj.config import SMALL, Config
 from rnj.corpus import Corpus, read_corpus
 from rnj.documents import Documents, Mix
 from rnj.model import Block, Transformer, build, loss
-from rnj.text import NO_TARGET, SMALL_FOLDER, Packed, Tokenizer, load_tokenizer, pack
+from rnj.text import NO_TARGET, SMALL_FOLDER, SPECIAL_TOKENS, Packed, Tokenizer, load_tokenizer, pack
 from rnj.yarn import cos_sin, rotate
 
+MIDDLE_ID = SMALL.vocab_size - len(SPECIAL_TOKENS) + SPECIAL_TOKENS.index("<|fim_middle|>")
 # How the small model is trained first: as it is, but with the plain rotation.
 PLAIN = replace(SMALL, rope_type="default", rope_factor=1.0)
 
@@ -58,6 +62,7 @@ class Recipe:
     decay: float = 0.3  # of the run, at its end: the rates go down to 0 in a straight line
     warmup: int = 60  # steps in which the rates go up
     seed: int = 0
+    middle_weight: float = 1.0  # of a loss in the middle of a fill-in-the-middle document; any other weighs 1
 
     @property
     def step_tokens(self) -> int:
@@ -76,8 +81,18 @@ EXTEND = Recipe(
     warmup=20,
     seed=1,
 )
-PHASES = {"train": TRAIN, "fill": FILL, "extend": EXTEND}
-BEFORE = {"fill": "runs/train", "extend": "runs/fill"}  # the run that a phase begins from
+NAMES = Recipe(
+    SMALL,
+    Mix(length=512, fim_share=0.8, fim_length=112, shared_share=0.85, spm_share=0.85, spm_order="spm"),
+    matrix_rate=0.004,
+    other_rate=0.002,
+    decay=0.5,
+    warmup=20,
+    seed=3,
+    middle_weight=8.0,
+)
+PHASES = {"train": TRAIN, "fill": FILL, "extend": EXTEND, "names": NAMES}
+BEFORE = {"fill": "runs/train", "extend": "runs/fill", "names": "runs/extend"}  # the run that a phase begins from
 
 
 # --- The model's forward pass in the form that trains fastest on a CPU
@@ -142,16 +157,37 @@ def _block(
         return x + block.post_mlp_norm(block.mlp(block.pre_mlp_norm(x)))  # [B, T, D]
 
 
-def _head(model: Transformer, x: Tensor, targets: Tensor, low: bool = True) -> Tensor:
+def _head(model: Transformer, x: Tensor, targets: Tensor, weights: Tensor | None = None, low: bool = True) -> Tensor:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=low):
         logits = model.head(x)
-    return loss(logits, targets)
+    return loss(logits, targets) if weights is None else weighted_loss(logits, targets, weights)
+
+
+def weighted_loss(
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], weights: Float[Tensor, "B T"]
+) -> Float[Tensor, ""]:
+    """The weighted mean of the cross-entropies, in nats; with equal weights it is `rnj.model.loss`."""
+    each = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET, reduction="none")
+    weights = weights.flatten() * (targets.flatten() != NO_TARGET)
+    return (each * weights).sum() / weights.sum().clamp(min=1)
+
+
+def in_middle(packed: Packed, middle_id: int) -> Bool[Tensor, "B T"]:
+    """Whether a position predicts what stands behind its document's <|fim_middle|>: the middle, and the end of text.
+
+    In the order "spm2" the prefix stands there too.
+    """
+    is_middle = (packed.tokens == middle_id).long()
+    start = torch.arange(packed.tokens.shape[1], device=packed.tokens.device) - packed.positions  # [B, T]
+    seen = is_middle.cumsum(1)
+    return seen > seen.gather(1, start) - is_middle.gather(1, start)
 
 
 class TrainingForm:
     """Calls a Transformer on packed rows and gives the loss. low: matrix products in bfloat16, all else in float32.
 
-    block, angles: another way through a block and other cosines and sines, for models that lack a part.
+    middle_weight: of the losses behind <|fim_middle|> (`in_middle`). block, angles: another way through a block and
+    other cosines and sines, for models that lack a part.
     """
 
     def __init__(
@@ -159,10 +195,11 @@ class TrainingForm:
         model: Transformer,
         compiled: bool = False,
         low: bool = True,
+        middle_weight: float = 1.0,
         block: Callable[..., Tensor] = _block,
         angles: Callable[[Tensor, Config], tuple[Tensor, Tensor]] = cos_sin,
     ) -> None:
-        self.model, self.low, self._angles = model, low, angles
+        self.model, self.low, self.middle_weight, self._angles = model, low, middle_weight, angles
         wrap: Callable[..., Any] = torch.compile if compiled else lambda function: function
         self._block, self._head = wrap(block), wrap(_head)
 
@@ -174,7 +211,10 @@ class TrainingForm:
         for block, kind in zip(self.model.blocks, config.layer_types, strict=False):  # a rung may have no blocks
             reach = config.local_span if kind == "local" else None
             x = self._block(block, x, cos, sin, first[kind], reach, self.low)
-        return self._head(self.model, x, packed.targets, self.low)
+        weights = None
+        if self.middle_weight != 1:
+            weights = 1 + (self.middle_weight - 1) * in_middle(packed, MIDDLE_ID).float()  # [B, T]
+        return self._head(self.model, x, packed.targets, weights, self.low)
 
 
 # --- Optimizers and their rates
@@ -267,7 +307,8 @@ def run(
         state.last = math.ceil(tokens / recipe.step_tokens)
         state.decay_from = int(state.last * (1 - recipe.decay))
     documents = Documents(list(corpus.train.values()), tokenizer, recipe.mix, recipe.seed, cache or out)
-    in_training, in_test = form(model, compiled=compiled), form(model, low=False)
+    in_training = form(model, compiled=compiled, middle_weight=recipe.middle_weight)
+    in_test = form(model, low=False)
     held_out = held_out_rows(corpus, tokenizer, recipe)
     saved = tick = time.monotonic()
     wide = sys.stderr.isatty()
@@ -471,7 +512,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.phase == "export":
-        export(options.out or "runs/extend", options.to)
+        export(options.out or "runs/names", options.to)
         return
     recipe = PHASES[options.phase]
     for name in ("matrix_rate", "other_rate"):

@@ -27,7 +27,6 @@ class Mix:
     fim_length: int = 256  # most of these are no longer than this, so that local layers see both sides
     shared_share: float = 0.0  # of the holes: a name that also stands before the hole and after it
     spm_share: float = 0.0  # of the documents with a hole: suffix first; the others prefix first
-    spm_order: str = "spm2"  # which of the two forms of suffix first (`rnj.text.fim`)
     repeat_share: float = 0.04  # of the pieces: random tokens, written again and again
 
 
@@ -101,7 +100,7 @@ class Documents:
         shared = self.mix.shared_share and rng.random() < self.mix.shared_share
         parts = cut_a_shared_name(self.tokenizer.decode(ids.tolist()), rng) if shared else None
         prefix, middle, suffix = parts or cut_a_hole(self.tokenizer, ids.tolist(), rng)
-        order = self.mix.spm_order if self.mix.spm_share and rng.random() < self.mix.spm_share else "psm"
+        order = "spm" if self.mix.spm_share and rng.random() < self.mix.spm_share else "psm"
         made = fim(prefix, middle, suffix, self.tokenizer, order)
         return np.array(made if len(made) <= self.mix.length - 2 else ids, dtype=np.int32)
 

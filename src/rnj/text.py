@@ -35,7 +35,6 @@ SPECIAL_TOKENS = (
     "<|reserved_3|>",
 )
 
-ORDERS = ("psm", "spm", "spm2")  # of the parts of a fill-in-the-middle document
 NO_TARGET = -100  # the target of a position that predicts nothing; the loss skips it
 
 # Where text is cut before any merging: words with the one sign before them, runs of signs, a line's end with the next
@@ -245,21 +244,18 @@ def fim(
 ) -> list[int]:
     """Fill-in-the-middle as ids without begin and end of text: the model reads both sides of the cursor, then writes.
 
-    order: "psm", prefix, suffix, middle, each behind its own token; "spm", suffix, prefix, middle, likewise; or "spm2",
-    suffix first, then the prefix behind the middle's token, which the middle goes on from. With an empty middle it is a
-    prompt. Each part is text or ids. Source: Bavarian et al. 2022, section 3 ("spm" and "spm2" are its two forms of
-    SPM). Raises TextError for another order.
+    order: "psm", prefix, suffix, middle, or "spm", suffix, prefix, middle, each part behind its own token. With an
+    empty middle it is a prompt. Each part is text or ids. Source: Bavarian et al. 2022, section 3 (SPM in the first of
+    its two forms). Raises TextError for another order.
     """
-    if order not in ORDERS:
-        raise TextError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
+    if order not in ("psm", "spm"):
+        raise TextError(f'order must be "psm" or "spm", not {order!r}')
     before, inside, after = (
         tokenizer.encode(part) if isinstance(part, str) else list(part) for part in (prefix, middle, suffix)
     )
     first, second, third = tokenizer.fim_prefix_id, tokenizer.fim_suffix_id, tokenizer.fim_middle_id
     if order == "spm":
         return [second, *after, first, *before, third, *inside]
-    if order == "spm2":
-        return [first, second, *after, third, *before, *inside]
     return [first, *before, second, *after, third, *inside]
 
 

@@ -1,11 +1,10 @@
-"""The training loop behind the small model, in four phases, each of which ends by itself and goes on after a kill.
+"""The training loop behind the small model, in three phases, each of which ends by itself and goes on after a kill.
 
-    python -m rnj.training train  --minutes 40    plain rotation, rows of 512                     into runs/train
-    python -m rnj.training fill   --minutes 40    the same with shorter pieces, many holes names that stand on
-                                                  both sides                                      into runs/fill
-    python -m rnj.training extend --minutes 15    YaRN, factor 8, rows of 4,096                   into runs/extend
-    python -m rnj.training names  --minutes 30    rows of 512 once more, holes, each loss in a middle 8 times
-                                                  as heavy                                        into runs/names
+    python -m rnj.training train  --minutes 22    plain rotation, rows of 512                     into runs/train
+    python -m rnj.training names  --minutes 22    the same with many more holes, most of them names that stand on
+                                                  both sides, and what fills a hole 8 times as heavy in the loss
+                                                                                                  into runs/names
+    python -m rnj.training extend --minutes 10    YaRN, factor 8, rows of 4,096                   into runs/extend
     python -m rnj.training export                 into the package, half precision
 
 Run the same command again to go on where it stopped. A run's folder holds checkpoint.pt and log.jsonl: the first
@@ -69,30 +68,30 @@ class Recipe:
         return self.rows * self.mix.length
 
 
-TRAIN = Recipe(PLAIN, Mix(length=512))
-FILL = Recipe(PLAIN, Mix(length=512, fim_length=128, shared_share=0.7), decay=0.4, seed=2)
-EXTEND = Recipe(
-    SMALL,
-    Mix(length=4096, fim_share=0.96, fim_length=96, shared_share=0.9, spm_share=0.8),
-    rows=2,
+TRAIN = Recipe(PLAIN, Mix(length=512, fim_length=128, shared_share=0.5, spm_share=0.5))
+NAMES = Recipe(
+    PLAIN,
+    Mix(length=512, fim_share=0.8, fim_length=112, shared_share=0.85, spm_share=0.85),
     matrix_rate=0.004,
     other_rate=0.002,
-    decay=0.8,
+    decay=0.4,
     warmup=20,
     seed=1,
-)
-NAMES = Recipe(
-    SMALL,
-    Mix(length=512, fim_share=0.8, fim_length=112, shared_share=0.85, spm_share=0.85, spm_order="spm"),
-    matrix_rate=0.004,
-    other_rate=0.002,
-    decay=0.5,
-    warmup=20,
-    seed=3,
     middle_weight=8.0,
 )
-PHASES = {"train": TRAIN, "fill": FILL, "extend": EXTEND, "names": NAMES}
-BEFORE = {"fill": "runs/train", "extend": "runs/fill", "names": "runs/extend"}  # the run that a phase begins from
+EXTEND = Recipe(
+    SMALL,
+    Mix(length=4096, fim_share=0.93, fim_length=112, shared_share=0.85, spm_share=0.85),
+    rows=2,
+    matrix_rate=0.002,
+    other_rate=0.001,
+    decay=0.9,
+    warmup=20,
+    seed=2,
+    middle_weight=8.0,
+)
+PHASES = {"train": TRAIN, "names": NAMES, "extend": EXTEND}
+BEFORE = {"names": "runs/train", "extend": "runs/names"}  # the run that a phase begins from
 
 
 # --- The model's forward pass in the form that trains fastest on a CPU
@@ -173,10 +172,7 @@ def weighted_loss(
 
 
 def in_middle(packed: Packed, middle_id: int) -> Bool[Tensor, "B T"]:
-    """Whether a position predicts what stands behind its document's <|fim_middle|>: the middle, and the end of text.
-
-    In the order "spm2" the prefix stands there too.
-    """
+    """Whether a position predicts what stands behind its document's <|fim_middle|>: the middle, and the end of text."""
     is_middle = (packed.tokens == middle_id).long()
     start = torch.arange(packed.tokens.shape[1], device=packed.tokens.device) - packed.positions  # [B, T]
     seen = is_middle.cumsum(1)
@@ -512,7 +508,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.phase == "export":
-        export(options.out or "runs/names", options.to)
+        export(options.out or "runs/extend", options.to)
         return
     recipe = PHASES[options.phase]
     for name in ("matrix_rate", "other_rate"):

@@ -147,7 +147,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m rnj.lab.long_context", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/long"), help="the further trainings' folder")
-    parser.add_argument("--hybrid", type=Path, default=Path("runs/fill"), help="the small model's last run before YaRN")
+    parser.add_argument(
+        "--hybrid", type=Path, default=Path("runs/names"), help="the small model's last run before YaRN"
+    )
     parser.add_argument("--twin", type=Path, default=Path("runs/ladder/twin"), help="the twin's folder")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=shutil.which("c++") is not None)

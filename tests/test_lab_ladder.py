@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,27 @@ def test_without_positions_the_order_of_what_came_before_is_lost():
         model.blocks = model.blocks[:1]  # in deeper layers the earlier tokens have seen different prefixes
         losses = [form(Packed(ids, row["positions"], row["segments"], targets)).item() for ids in (tokens, other)]
         assert (abs(losses[0] - losses[1]) < 1e-5) == same
+
+
+def test_a_standing_is_read_from_the_kept_curves(tmp_path, monkeypatch):
+    monkeypatch.setattr(ladder, "DATA", tmp_path)
+    header = {"recipe": {"rows": 8, "mix": {"length": 512}}}
+    for seed, end in ((0, 4.0), (1, 4.5)):
+        lines = [header, {"step": 1, "loss": 7.0}, {"step": 100, "held_out": 5.0}, {"step": 200, "held_out": end}]
+        (tmp_path / f"rung-2-seed-{seed}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = ladder.standing(LADDER[1])
+    assert found.ends == [4.0, 4.5] and found.mean == 4.25 and found.spread == 0.5
+    assert found.curves[0] == {409_600: 5.0, 819_200: 4.0}
+    assert str(found) == "the final norm               393,408 parameters, held out 4.000, 4.500"
+    with pytest.raises(FileNotFoundError):
+        ladder.standings(1)
+
+
+def test_the_kept_standings_are_of_every_rung_and_every_form():
+    assert [rung.new for rung in ladder.standings()] == [rung.new for rung in LADDER]
+    assert list(ladder.race()) == ["ReLU", "GLU", "SwiGLU", "GeGLU"]
+    for run in (*ladder.standings(), *ladder.race().values()):
+        assert [max(curve) for curve in run.curves] == [245 * 4096] * 2
 
 
 def test_an_unknown_form_is_refused():

@@ -231,3 +231,10 @@ def test_fill_in_the_middle_puts_the_suffix_before_the_middle():
     ]
     assert fim([1, 2], [3], [], TOKENIZER) == [special["<|fim_prefix|>"], 1, 2, special["<|fim_suffix|>"], 2038, 3]
     assert fim("a", "", "<|fim_middle|>", TOKENIZER).count(TOKENIZER.fim_middle_id) == 1
+
+
+def test_suffix_first_each_part_behind_its_own_token():
+    first, second, third = (TOKENIZER.special[f"<|fim_{part}|>"] for part in ("prefix", "suffix", "middle"))
+    assert fim([1, 2], [3], [4, 5], TOKENIZER, "spm") == [second, 4, 5, first, 1, 2, third, 3]
+    with pytest.raises(TextError, match="not 'mps'"):
+        fim("a", "b", "c", TOKENIZER, "mps")

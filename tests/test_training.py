@@ -155,20 +155,24 @@ def test_shared_names_stand_before_and_after():
     assert cut_a_shared_name("return return return", np.random.default_rng(0)) is None  # a keyword is no name
 
 
-def test_many_holes_of_the_second_phase_are_shared_names():
-    mix = replace(training.FILL.mix, length=256)
+def test_most_holes_of_the_names_phase_are_shared_names_with_the_suffix_first():
+    mix = replace(training.NAMES.mix, length=256)
     flat = [ids.tolist() for row in documents(mix)._make_rows(0) for ids in row]
-    holes = [ids for ids in flat if ids[0] == TOKENIZER.fim_prefix_id]
+    holes = [ids for ids in flat if TOKENIZER.fim_middle_id in ids]
     shared = 0
     for ids in holes:
         prefix, suffix, middle = (TOKENIZER.decode(part) for part in split_at(ids, TOKENIZER))
         shared += middle in prefix and middle in suffix and middle.isidentifier()
-    assert 0.3 < shared / len(holes) < 0.6
+    assert 0.4 < shared / len(holes) < 0.8
+    assert 0.75 < sum(ids[0] == TOKENIZER.fim_suffix_id for ids in holes) / len(holes) < 0.95
 
 
 def split_at(ids, tokenizer):
-    cut = [ids.index(i) for i in (tokenizer.fim_suffix_id, tokenizer.fim_middle_id)]
-    return ids[1 : cut[0]], ids[cut[0] + 1 : cut[1]], ids[cut[1] + 1 :]
+    """Prefix, suffix and middle of a fill-in-the-middle document in either order."""
+    parts = (tokenizer.fim_prefix_id, tokenizer.fim_suffix_id, tokenizer.fim_middle_id)
+    starts = sorted(ids.index(i) for i in parts)
+    found = {ids[a]: ids[a + 1 : b] for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)}
+    return [found[i] for i in parts]
 
 
 def test_rows_cut_plain_documents_only():
@@ -227,6 +231,32 @@ def test_the_training_form_is_the_model(origin):
     for name, p in model.named_parameters():
         assert torch.allclose(p.grad, gradients[name], atol=2e-5, rtol=1e-3), name
     assert abs(TrainingForm(model)(packed).item() - want.item()) < 0.05
+
+
+def test_what_stands_behind_the_middle_token_of_a_document():
+    first, second, third = (TOKENIZER.fim_prefix_id, TOKENIZER.fim_suffix_id, TOKENIZER.fim_middle_id)
+    ids = [[7, 8], [second, 5, first, 6, third, 9], [4]]
+    packed = pack(ids, 18, bos_id=TOKENIZER.bos_id, eos_id=TOKENIZER.eos_id, pad_id=TOKENIZER.pad_id)
+    inside = training.in_middle(packed, third)[0]
+    assert packed.tokens[0, inside].tolist() == [third, 9, TOKENIZER.eos_id]  # they predict 9, the end, and nothing
+    assert packed.targets[0, inside].tolist() == [9, TOKENIZER.eos_id, NO_TARGET]
+
+
+def test_a_middle_weighs_what_it_is_given():
+    packed = documents(Mix(length=128, fim_length=64)).batch(0, 2)
+    model = rnj.build(MINI, random_norms=True)
+    logits = model(packed.tokens, packed.positions, packed.segments).double()
+    inside = training.in_middle(packed, training.MIDDLE_ID)
+    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), packed.targets.flatten(), reduction="none")
+    each, told = each.view_as(packed.targets), packed.targets != NO_TARGET
+    here, there = told & inside, told & ~inside
+    want = (8 * each[here].sum() + each[there].sum()) / (8 * here.sum() + there.sum())
+    assert int(here.sum()) > 5
+    found = TrainingForm(model, low=False, middle_weight=8.0)(packed)
+    assert found.item() == pytest.approx(want.item(), abs=1e-5)
+    assert abs(found.item() - TrainingForm(model, low=False)(packed).item()) > 1e-4
+    equal = training.weighted_loss(logits, packed.targets, torch.ones_like(each))
+    assert equal.item() == pytest.approx(rnj.loss(logits, packed.targets).item(), abs=1e-6)
 
 
 def test_rates_go_up_stay_and_go_down_to_nothing():
@@ -362,7 +392,7 @@ def test_the_recipes_are_those_of_the_shipped_model():
     assert training.TRAIN.config == replace(rnj.SMALL, rope_type="default", rope_factor=1.0)
     assert training.TRAIN.mix.length == rnj.SMALL.original_max_positions
     assert training.EXTEND.mix.length == rnj.SMALL.max_positions
-    assert training.FILL.config == training.TRAIN.config and training.FILL.mix.length == training.TRAIN.mix.length
+    assert training.NAMES.config == training.TRAIN.config and training.NAMES.mix.length == training.TRAIN.mix.length
     assert {recipe.step_tokens for recipe in training.PHASES.values()} == {8192}
     assert len({recipe.seed for recipe in training.PHASES.values()}) == 3
     assert len(SPECIAL_TOKENS) == 16 and NO_TARGET == -100

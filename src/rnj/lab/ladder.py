@@ -118,7 +118,7 @@ LADDER = (
     Rung("rung-1", "embedding and head", TWIN, bare),
     Rung("rung-2", "the final norm", TWIN, without_blocks),
     Rung("rung-3", "GeGLU blocks", TWIN, without_attention, partial(TrainingForm, block=_mlp_block)),
-    Rung("rung-4", "attention without positions", TWIN, None, partial(TrainingForm, angles=no_turn)),
+    Rung("rung-4", "attention", TWIN, None, partial(TrainingForm, angles=no_turn)),
     Rung("rung-5", "the rotation", TWIN),
     Rung("rung-6", "local layers", PLAIN),
 )
@@ -127,7 +127,7 @@ RUN_NAMES = tuple(f"{rung.name}-seed-{seed}" for rung in LADDER + RACE for seed 
 
 
 def curve(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A kept run's header and its curve: small-train, small-fill, small-extend, twin, and RUN_NAMES.
+    """A kept run's header and its curve: small-train, small-names, small-extend, twin, and RUN_NAMES.
 
     Raises FileNotFoundError where the package holds no such run.
     """
@@ -139,6 +139,48 @@ def held_out(name: str) -> dict[int, float]:
     header, entries = curve(name)
     step_tokens = header["recipe"]["rows"] * header["recipe"]["mix"]["length"]
     return {entry["step"] * step_tokens: entry["held_out"] for entry in entries if "held_out" in entry}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a model of the ladder or of the race came out, with both seeds."""
+
+    new: str  # what it has that the one below has not
+    parameters: int
+    curves: tuple[dict[int, float], ...]  # a seed each: nats a token on held-out rows, by tokens trained on
+
+    @property
+    def ends(self) -> list[float]:
+        return [curve[max(curve)] for curve in self.curves]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.ends) / len(self.ends)
+
+    @property
+    def spread(self) -> float:
+        """The largest distance of two seeds."""
+        return max(self.ends) - min(self.ends)
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{end:.3f}" for end in self.ends)
+        return f"{self.new:<26} {self.parameters:9,} parameters, held out {ends}"
+
+
+def standing(rung: Rung) -> Standing:
+    """Read from the kept curves. Raises FileNotFoundError where one is missing."""
+    return Standing(rung.new, parameters(rung), tuple(held_out(f"{rung.name}-seed-{seed}") for seed in SEEDS))
+
+
+def standings(rungs: int = len(LADDER)) -> list[Standing]:
+    """The ladder's first rungs, from the lowest."""
+    return [standing(rung) for rung in LADDER[:rungs]]
+
+
+def race() -> dict[str, Standing]:
+    """The four feed-forward forms in the whole model. GeGLU's model is the ladder's last rung."""
+    entrants = {rung.new: rung for rung in RACE} | {"GeGLU": LADDER[-1]}
+    return {form: standing(entrants[form]) for form in FORMS}
 
 
 def parameters(rung: Rung) -> int:

@@ -1,8 +1,9 @@
-"""Figures of training: the curve, other layers under the same weights, what a part is worth. Interlude C."""
+"""Figures of training: the curves, long contexts, other layers under the same weights, what a part is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -11,22 +12,25 @@ from torch import Tensor
 
 from rnj import example
 from rnj.lab import ladder
-from rnj.lab.long_context import BIN
+from rnj.lab.long_context import BIN, far
 from rnj.lab.readings import readings
 from rnj.model import Transformer
 from rnj.text import load_tokenizer
 from rnj.viz.figure import NARROW, Shown, end_labels, heading, label, limits, number, panels, show
-from rnj.viz.palette import FAINT, GLOBAL, GLOW, INK, LOCAL, MUTED, POSITIVE
+from rnj.viz.palette import FAINT, GLOBAL, GLOW, INK, LOCAL, MUTED, NEGATIVE, POSITIVE
 from rnj.viz.stepper import Choice, Frame, Slider, Stepper
 
 # --- The curves of the shipped model
 
 
-PHASE_WORDS = {"train": "plain", "fill": "shorter holes", "extend": "YaRN"}  # as the curves name them
+PHASE_WORDS = {"train": "plain", "names": "names", "extend": "YaRN"}  # as the curves name them
 
 
 def curve_figure() -> Shown:
-    """The three phases of the shipped model, one after another: each logged step's loss, and held-out rows."""
+    """The three phases of the shipped model, one after another: each logged step's loss, and held-out rows.
+
+    In the phases in which a middle weighs more, the logged loss is the weighted one.
+    """
     phases, start, told = [], 0.0, []
     for phase, word in PHASE_WORDS.items():
         header, entries = ladder.curve(f"small-{phase}")
@@ -56,7 +60,112 @@ def curve_figure() -> Shown:
     return show(drawing(NARROW * 1.9, 0.08), alt=alt + ", ".join(told) + ".", narrow=drawing(NARROW, 0.12))
 
 
+# --- The ladder and the race
+
+
+def ladder_figure(standings: Sequence[ladder.Standing], full: float | None = None) -> Shown:
+    """Held-out loss of each rung by tokens trained on, the last rung lit, each with both seeds.
+
+    full: the loss on the same rows after the small model's whole training, drawn as a line, or None.
+    """
+    names = [f"{i} {rung.new}" for i, rung in enumerate(standings, start=1)]
+    ends = [(rung.mean, name) for rung, name in zip(standings, names, strict=True)]
+    if full is not None:
+        ends.append((full, f"{len(standings) + 1} the full budget"))
+
+    def drawing(width: float, left: float, right: float) -> Figure:
+        fig, ax = panels(width, 3.0, bare=False, left=left, right=right, top=0.83, bottom=0.14)
+        for i, rung in enumerate(standings):
+            last = i == len(standings) - 1
+            for curve in rung.curves:
+                x, y = np.array(list(curve)) / 1e6, list(curve.values())
+                ax.plot(x, y, color=GLOBAL if last else INK, lw=1.5 if last else 0.8, alpha=1 if last else 0.6)
+        if full is not None:
+            ax.axhline(full, color=MUTED, lw=0.9, ls=(0, (3, 2)))
+        low = min(value for value, _ in ends)
+        high = max(max(curve.values()) for rung in standings for curve in rung.curves)
+        ax.set(xlim=(0, ladder.TOKENS / 1e6), ylim=(low - 0.2, high + 0.1))
+        ax.set_xticks([0, 0.5, 1])
+        ax.set_xlabel("million tokens", fontsize=8.5, color=MUTED)
+        newest = len(standings) - 1
+        lines = [
+            (y, f"{name} {y:.2f}", GLOBAL if i == newest else INK if i < newest else MUTED)
+            for i, (y, name) in enumerate(ends)
+        ]
+        end_labels(ax, ladder.TOKENS / 1e6, lines, (high + 0.3 - low) / 14)
+        heading(ax, "Held-out loss by rung", "nats a token; two seeds each")
+        return fig
+
+    told = ", ".join(f"{name} {y:.2f}" for y, name in ends)
+    alt = f"Held-out loss of models that have only the parts built so far, at the end: {told}."
+    return show(drawing(NARROW * 1.8, 0.07, 0.66), alt=alt, narrow=drawing(NARROW, 0.1, 0.45))
+
+
+def race_figure(standings: Mapping[str, ladder.Standing]) -> Shown:
+    """Held-out loss at the end of the race: a row a form, a dot a seed, a bar their mean."""
+    height = 0.95 + 0.34 * len(standings)
+    fig, ax = panels(NARROW, height, bare=False, left=0.2, right=0.84, top=1 - 0.45 / height, bottom=0.42 / height)
+    for i, (form, run) in enumerate(standings.items()):
+        ax.plot(run.ends, [i] * len(run.ends), "o", color=POSITIVE, ms=5, alpha=0.75)
+        ax.plot([run.mean] * 2, [i - 0.3, i + 0.3], color=INK, lw=1.3)
+        label(ax, 1.04, i, f"{run.mean:.3f}", colour=INK, transform=ax.get_yaxis_transform())
+        label(ax, -0.05, i, form, colour=INK, ha="right", transform=ax.get_yaxis_transform())
+    ax.spines["left"].set_visible(False)
+    ends = [end for run in standings.values() for end in run.ends]
+    room = 0.12 * (max(ends) - min(ends))
+    ax.set(xlim=(min(ends) - room, max(ends) + room), ylim=(len(standings) - 0.4, -0.6), yticks=[])
+    ax.set_xlabel("nats a token on held-out rows", fontsize=8.5, color=MUTED)
+    heading(ax, "Four forms, equal size", "dots: two seeds; bar: their mean")
+    told = "; ".join(f"{form} {', '.join(f'{end:.3f}' for end in run.ends)}" for form, run in standings.items())
+    return show(fig, alt=f"Held-out loss of the four feed-forward forms after the same training, by seed: {told}.")
+
+
 # --- By position
+
+
+ROTATION_LOOKS = {"plain": INK, "interpolation": NEGATIVE, "YaRN": GLOBAL}
+
+
+def long_figure(table: Mapping[str, Mapping[str, Float[Tensor, "B T/256"]]]) -> Shown:
+    """Loss by position up to 8 times the trained length: a panel a model, a line a column of the table.
+
+    Dashed, and named with the number of its steps: after the short further training.
+    """
+    told = []
+    for name, columns in table.items():
+        ends = ", ".join(f"{column} {float(far(x).mean()):.2f}" for column, x in columns.items())
+        told.append(f"{name}: {ends}")
+    high = max(float(x.mean(0).max()) for columns in table.values() for x in columns.values())
+    low = min(float(x.mean(0).min()) for columns in table.values() for x in columns.values())
+
+    def drawing(width: float, height: float, rows: int, columns: int, **edges: float) -> Figure:
+        fig, axes = panels(width, height, rows=rows, columns=columns, bare=False, **edges)
+        for ax, (name, losses) in zip(np.ravel(axes), table.items(), strict=True):
+            ends = []
+            for column, x in losses.items():
+                mean, rotation = x.mean(0).numpy(), column.split(" + ")[0]  # [T/256]
+                look: Any = {"ls": (0, (3, 2))} if " + " in column else {}
+                ax.plot((np.arange(len(mean)) + 0.5) * BIN, mean, color=ROTATION_LOOKS[rotation], lw=1.3, **look)
+                ends.append(
+                    (
+                        float(mean[-1]),
+                        column.replace("interpolation", "interp.").removesuffix(" steps"),
+                        ROTATION_LOOKS[rotation],
+                    )
+                )
+            length = BIN * len(mean)
+            trained = length // 8
+            ax.axvspan(0, trained, color=FAINT, alpha=0.6, lw=0, zorder=0)
+            ax.set(xlim=(0, length), ylim=(low - 0.1, high + 0.1))
+            ax.set_xticks([0, trained, length // 2, length], ["0", f"{trained:,}", f"{length // 2:,}", f"{length:,}"])
+            end_labels(ax, length, ends, (high - low) / 11)
+            heading(ax, {"twin": "The twin, all global"}.get(name, f"The {name}"), "nats a token by position")
+        return fig
+
+    wide = drawing(NARROW * 2.1, 3.2, 1, 2, left=0.05, right=0.82, top=0.84, bottom=0.09, wspace=0.58)
+    narrow = drawing(NARROW, 5.6, 2, 1, left=0.09, right=0.68, top=0.91, bottom=0.05, hspace=0.42)
+    alt = "Loss by position under each rotation; mean of the last eighth: " + "; ".join(told) + "."
+    return show(wide, alt=alt, narrow=narrow)
 
 
 def kinds_figure(losses: Mapping[str, Float[Tensor, "B T/256"]]) -> Shown:

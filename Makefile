@@ -22,7 +22,7 @@ help:
 	@echo "make serve      show the built site on http://localhost:$(PORT)"
 	@echo "make mutations  break each part of the model and see tests and chapters turn red"
 	@echo "make gpu-check  run the complete model on a GPU"
-	@echo "make train      train the small model anew (hours; stop it and start it again at will); make train-lab its relatives"
+	@echo "make train      train the small model anew (an hour; stop it and start it again at will); make train-lab its relatives"
 	@echo "make lint       ruff and mypy;  make fmt  format;  make clean  remove what was built"
 
 setup: $(READY)
@@ -58,9 +58,9 @@ gpu-check: $(READY)
 
 # Each command ends by itself and is left alone once it is done: after a stop, `make train` goes on.
 train: $(READY)
-	$(PY) -m rnj.training train --minutes 40
-	$(PY) -m rnj.training fill --minutes 40
-	$(PY) -m rnj.training extend --minutes 15
+	$(PY) -m rnj.training train --minutes 22
+	$(PY) -m rnj.training names --minutes 22
+	$(PY) -m rnj.training extend --minutes 10
 	@echo "Into the package: $(PY) -m rnj.training export"
 
 # The ladder, the twin and the race of feed-forward forms, then the table of long contexts.

@@ -29,8 +29,8 @@ STAGES: dict[str, tuple[str, list[list[str]]]] = {
         [[*PYTEST, *TWO, "tests", *(f"--ignore=tests/{name}" for name in ("book", "browser", "curves"))]],
     ),
     "curves": (
-        "the kept training runs, and the first steps of one anew",
-        [[*PYTEST, "tests/curves"]],
+        "the kept training runs, and the first steps of each anew",
+        [[*PYTEST, "-n", "2", "--dist", "loadgroup", "tests/curves"]],
     ),
     "rules": (
         "notebooks: rules, each cell twice, prose numbers; all frames of all steppers",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.book.reading import NOTEBOOKS, code_cells, read, tree
-from tests.book.test_running import elsewhere, of_notebooks, run  # noqa: F401  (elsewhere is a fixture)
+from tests.book.test_running import of_notebooks, run
 
 pytestmark = pytest.mark.book
 CHAPTERS = [path for path in NOTEBOOKS if re.match(r"\d\d_", path.stem)]
@@ -42,7 +42,7 @@ def test_answers_are_computed_and_out_of_sight(path):
 
 
 @of_notebooks
-def test_each_question_has_one_right_choice(path, elsewhere):  # noqa: F811
+def test_each_question_has_one_right_choice(path, elsewhere):
     """As it comes out of the cell: one choice is right, the others say which; not always at the same place."""
     made = run(path, elsewhere)
     assert not made.trouble
@@ -56,7 +56,7 @@ def test_each_question_has_one_right_choice(path, elsewhere):  # noqa: F811
 
 
 @of_notebooks
-def test_stubs_fail_and_solutions_pass(path, elsewhere):  # noqa: F811
+def test_stubs_fail_and_solutions_pass(path, elsewhere):
     """Every exercise: as it stands it is not yet right; its folded solution is, and the planted or empty one is not."""
     made = run(path, elsewhere)
     assert not made.trouble

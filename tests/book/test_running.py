@@ -82,11 +82,6 @@ def _extra(client: NotebookClient, source: str) -> None:
         client.nb.cells.pop()
 
 
-@pytest.fixture(scope="session")
-def elsewhere(tmp_path_factory):
-    return tmp_path_factory.mktemp("elsewhere")
-
-
 def of_notebooks(test):
     """One test for each notebook; those of one notebook in one worker, so that it runs once."""
     marked = [pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(path.stem)) for path in NOTEBOOKS]

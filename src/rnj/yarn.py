@@ -82,8 +82,7 @@ def rotate(
 ) -> Float[Tensor, "B T N H"]:
     """Turn each pair (i, i + H/2) of every head by its angle: the checkpoints' half-split layout.
 
-    Positions enter here and nowhere else. Source: Su et al. 2021, eq. 34, with the pairs laid out
-    in two halves.
+    Source: Su et al. 2021, eq. 34, with the pairs laid out in two halves.
     """
     cos, sin = cos[:, :, None].to(x.dtype), sin[:, :, None].to(x.dtype)  # [B, T, 1, H/2]
     first, second = x.chunk(2, dim=-1)  # [B, T, N, H/2] each

@@ -60,7 +60,7 @@ gpu-check: $(READY)
 train: $(READY)
 	$(PY) -m rnj.training train --minutes 22
 	$(PY) -m rnj.training names --minutes 22
-	$(PY) -m rnj.training extend --minutes 10
+	$(PY) -m rnj.training extend --minutes 20
 	@echo "Into the package: $(PY) -m rnj.training export"
 
 # The ladder, the twin and the race of feed-forward forms, then the table of long contexts.

@@ -4,7 +4,7 @@
     python -m rnj.training names  --minutes 22    the same with many more holes, most of them names that stand on
                                                   both sides, and what fills a hole 8 times as heavy in the loss
                                                                                                   into runs/names
-    python -m rnj.training extend --minutes 10    YaRN, factor 8, rows of 4,096                   into runs/extend
+    python -m rnj.training extend --minutes 20    YaRN, factor 8, rows of 4,096                   into runs/extend
     python -m rnj.training export                 into the package, half precision
 
 Run the same command again to go on where it stopped. A run's folder holds checkpoint.pt and log.jsonl: the first
@@ -81,10 +81,10 @@ NAMES = Recipe(
 )
 EXTEND = Recipe(
     SMALL,
-    Mix(length=4096, fim_share=0.93, fim_length=112, shared_share=0.85, spm_share=0.85),
+    Mix(length=4096, fim_share=0.93, fim_length=192, shared_share=0.92, spm_share=0.92),
     rows=2,
-    matrix_rate=0.002,
-    other_rate=0.001,
+    matrix_rate=0.003,
+    other_rate=0.0015,
     decay=0.9,
     warmup=20,
     seed=2,

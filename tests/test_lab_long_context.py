@@ -12,7 +12,7 @@ from rnj.corpus import Corpus, read_sample
 from rnj.documents import Mix
 from rnj.lab import long_context
 from rnj.lab.learned import framed, nats
-from rnj.lab.long_context import FURTHER, LENGTH, MODELS, ROTATIONS, Spread
+from rnj.lab.long_context import COLUMNS, FURTHER, LENGTH, MODELS, ROTATIONS, Spread
 from rnj.text import load_tokenizer
 from rnj.training import PLAIN, Recipe, run
 
@@ -91,3 +91,13 @@ def test_the_table_is_made_from_runs(tmp_path, monkeypatch):
     assert len(losses) == 5 and all(x.shape == (2, 2) for x in losses.values())
     assert (tmp_path / "hybrid-YaRN.jsonl").exists() and not list(tmp_path.glob("*.new"))
     assert set(long_context.summary(losses)) == set(losses)
+
+
+def test_the_kept_table_reads_far_with_yarn_and_breaks_without():
+    """On the twin: YaRN far out as near, the plain rotation far above, YaRN after further training the best of all."""
+    for name, losses in long_context.read_table().items():
+        assert tuple(losses) == COLUMNS and {tuple(x.shape) for x in losses.values()} == {(64, 16)}
+        columns = long_context.summary(losses)
+        assert columns["YaRN"][2].mean < 0.1
+        assert min(columns, key=lambda column: columns[column][1].mean) == COLUMNS[-1] == "YaRN + 50 steps"
+        assert (columns["plain"][2].mean > 0.4) == (name == "twin")

@@ -43,7 +43,7 @@ _PIECES = (
     r"'(?:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+"
     r"|\s*[\r\n]+[ ]*(?=\S| \S)|\s+(?!\S)|\s+"
 )
-_SHOWN = {" ": "·", "\n": "↵", "\t": "→", "\r": "␍"}
+_SHOWN = {" ": "·", "\n": "↵", "\t": "→", "\r": "\\r"}
 
 
 class TextError(ValueError):

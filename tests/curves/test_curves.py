@@ -71,10 +71,10 @@ def test_the_kept_curve_is_of_this_recipe_and_this_corpus(name):
     assert header["command"].startswith("python -m rnj.") and header["seed"] == KEPT[name].recipe.seed
     assert set(header["versions"]) == {"python", "torch", "machine"}
     looks = [entry["held_out"] for entry in curve if "held_out" in entry]
-    assert "held_out" in curve[-1] and 1 < looks[-1] <= looks[0] < 8
+    assert "held_out" in curve[-1] and 1 < looks[-1] <= looks[0] < 10
 
 
-@pytest.mark.parametrize("name", map(in_group, KEPT))
+@pytest.mark.parametrize("name", [in_group(name) for name in KEPT])
 def test_the_first_steps_come_out_again(name, corpus):
     """Not compiled, on any number of threads, from weights in half precision: the same losses to 1e-2."""
     kept = KEPT[name]

@@ -86,6 +86,17 @@ def test_another_corpus_is_refused_unless_asked_for(tmp_path):
         read_corpus(write_library(tmp_path))
 
 
+def test_a_folder_without_files_to_train_on_or_to_hold_out_is_refused(tmp_path):
+    for name in (None, "some.py", "json.py"):
+        if name:
+            (tmp_path / name).write_text(f"x = {name!r}\n")
+        if name == "json.py":
+            assert list(read_corpus(tmp_path, any_corpus=True).held_out) == [name]
+        else:
+            with pytest.raises(CorpusError, match="to hold out"):
+                read_corpus(tmp_path, any_corpus=True)
+
+
 def test_this_library_is_the_shipped_one_or_is_refused():
     manifest = json.loads(corpora.MANIFEST.read_text())
     try:
@@ -396,3 +407,31 @@ def test_the_recipes_are_those_of_the_shipped_model():
     assert {recipe.step_tokens for recipe in training.PHASES.values()} == {8192}
     assert len({recipe.seed for recipe in training.PHASES.values()}) == 3
     assert len(SPECIAL_TOKENS) == 16 and NO_TARGET == -100
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["train", "--tokens", "0"], "above 0"),
+        (["train", "--minutes", "-1"], "above 0"),
+        (["names", "--tokens", "100", "--from", "nowhere"], "nowhere/checkpoint.pt does not exist"),
+        (["export", "--out", "somewhere"], "--from"),
+        (["export", "--from", "nowhere"], "nowhere/checkpoint.pt does not exist"),
+        (["train", "--tokens", "100", "--corpus", ".", "--out", "runs"], "--any-corpus"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_one_line(given, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught:
+        training.main(given)
+    signal.signal(signal.SIGTERM, before)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_export_says_where_it_wrote(tmp_path, capsys):
+    run(RECIPE, tmp_path / "run", mini_corpus(), TOKENIZER, tokens=256)
+    before = signal.getsignal(signal.SIGTERM)
+    training.main(["export", "--from", str(tmp_path / "run"), "--to", str(tmp_path / "folder")])
+    signal.signal(signal.SIGTERM, before)
+    assert "folder" in capsys.readouterr().out and (tmp_path / "folder" / "model.safetensors").exists()

@@ -655,3 +655,8 @@ def test_loading_takes_the_memory_of_the_file_once(tmp_path: Path) -> None:
     assert kept == [kept[0], kept[0], kept[0] // 2, kept[0] // 2, kept[0]]
     assert max(ratios[:3]) < 1.1, ratios
     assert max(ratios[3:]) < 1.2, ratios  # beside what is kept, the file's pages of one tensor
+
+
+def test_whoever_may_read_the_config_may_read_the_weights(tmp_path: Path) -> None:
+    rnj.save(rnj.build(rnj.TINY), tmp_path, max_shard_bytes=100_000)
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1 and len(list(tmp_path.iterdir())) > 3

@@ -104,6 +104,8 @@ def read_corpus(folder: str | Path | None = None, any_corpus: bool = False) -> C
     order = sorted(texts, key=lambda name: hashlib.sha256(name.encode()).digest())
     train = {name: texts[name] for name in order if not is_held_out(name)}
     held_out = {name: texts[name] for name in order if is_held_out(name)}
+    if not train or not held_out:
+        raise CorpusError(f"{root} needs .py files to train on, and some of {', '.join(HELD_OUT)} to hold out")
     return Corpus(train, held_out, hashes)
 
 

@@ -129,7 +129,7 @@ def fill_in_the_middle(
     """The text between prefix and suffix, as an editor asks for it at the cursor.
 
     The prompt is a begin of text and a document with an empty middle, in the order "spm" or "psm" (`rnj.text.fim`), as
-    in training; `sampling` goes to `generate`. Source: Bavarian et al. 2022.
+    in training: the small model knows "spm" far better; `sampling` goes to `generate`. Source: Bavarian et al. 2022.
     """
     prompt = [tokenizer.bos_id, *fim(prefix, "", suffix, tokenizer, order)]
     special = {*tokenizer.special.values(), *model.config.eos_ids}  # none of them is text

@@ -20,6 +20,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rnj.config import SMALL, Config
-from rnj.corpus import Corpus, read_corpus
+from rnj.corpus import Corpus, CorpusError, read_corpus
 from rnj.documents import Documents, Mix
 from rnj.model import Block, Transformer, build, loss
 from rnj.text import NO_TARGET, SMALL_FOLDER, SPECIAL_TOKENS, Packed, Tokenizer, load_tokenizer, pack
@@ -294,6 +295,7 @@ def run(
     if (out / "checkpoint.pt").exists():
         state = _take_up(out, model, used, identity, device)
         if state.last is not None and state.step >= state.last:
+            print(f"{out} holds a finished run of {state.step} steps: nothing to do", file=sys.stderr)
             return model
         _cut_log(log, state.step)
         _log(log, {"step": state.step, "command": command})
@@ -420,7 +422,7 @@ def read_checkpoint(out: str | Path, device: str = "cpu") -> dict[str, Any]:
     """A run's last checkpoint: model, optimizers, random, state, identity. Raises TrainingError where there is none."""
     path = Path(out) / "checkpoint.pt"
     if not path.exists():
-        raise TrainingError(f"{path} does not exist: there is no run in this folder")
+        raise TrainingError(f"{path} does not exist: there is no run in this folder, train it first")
     return torch.load(path, map_location=device, weights_only=True)
 
 
@@ -490,13 +492,15 @@ def export(out: str | Path, folder: str | Path = SMALL_FOLDER) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="python -m rnj.training", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m rnj.training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("phase", nargs="?", default="train", choices=(*PHASES, "export"))
-    parser.add_argument("--out", default=None, help="the run's folder (default: runs/ and the phase's name)")
-    parser.add_argument("--from", dest="source", help="the run to begin from (default: that of the phase before)")
+    parser.add_argument("--out", help="the run's folder (default: runs/ and the phase's name)")
+    parser.add_argument("--from", dest="source", help="the run to begin from, or to export (default: the one before)")
     parser.add_argument("--to", default=SMALL_FOLDER, help="export: the folder to write (default: the package's)")
     parser.add_argument("--minutes", type=float, help="how long to train, by the clock")
-    parser.add_argument("--tokens", type=int, help="how long to train, in tokens")
+    parser.add_argument("--tokens", type=int, help="how long to train, in tokens (default: 30 million)")
     parser.add_argument("--threads", type=int, help="CPU threads")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--corpus", help="another folder of .py files, with --any-corpus")
@@ -507,9 +511,24 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(given)
     if options.threads:
         torch.set_num_threads(options.threads)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl+C, with a checkpoint
+    try:
+        _command(options, shlex.join(["python", "-m", "rnj.training", *given]))
+    except (TrainingError, CorpusError) as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("Stopped. The same command goes on where it stopped.")
+
+
+def _command(options: argparse.Namespace, command: str) -> None:
     if options.phase == "export":
-        export(options.out or "runs/extend", options.to)
+        if options.out:
+            raise TrainingError("export takes the run's folder as --from, and writes the folder --to")
+        export(options.source or "runs/extend", options.to)
+        print(f"written: {options.to}")
         return
+    if any(length is not None and not length > 0 for length in (options.minutes, options.tokens)):
+        raise TrainingError("--minutes and --tokens must be above 0")
     recipe = PHASES[options.phase]
     for name in ("matrix_rate", "other_rate"):
         if getattr(options, name) is not None:
@@ -524,7 +543,7 @@ def main(arguments: list[str] | None = None) -> None:
         minutes=options.minutes,
         tokens=options.tokens if options.tokens or options.minutes else 30_000_000,
         start=start,
-        command=shlex.join(["python", "-m", "rnj.training", *given]),
+        command=command,
         compiled=options.compile,
         device=options.device,
     )

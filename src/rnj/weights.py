@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -145,6 +146,8 @@ def save(
             weight_map = {key: name for name, keys in zip(names, shards) for key in keys}
             total = sum(tensor.numel() for tensor in state.values()) * kept.itemsize
             _write_json(new / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+        for name in names:  # the library makes them readable by their owner alone
+            shutil.copymode(new / "config.json", new / name)
         for path in new.iterdir():
             _to_disk(path)
         _put_in_place(new, folder)

@@ -435,3 +435,38 @@ def test_export_says_where_it_wrote(tmp_path, capsys):
     training.main(["export", "--from", str(tmp_path / "run"), "--to", str(tmp_path / "folder")])
     signal.signal(signal.SIGTERM, before)
     assert "folder" in capsys.readouterr().out and (tmp_path / "folder" / "model.safetensors").exists()
+
+
+def test_a_loss_that_is_not_finite_leaves_the_checkpoint_whole(tmp_path):
+    go(tmp_path, steps=4, stop_after=2)
+    kept = training.read_checkpoint(tmp_path)["model"]
+
+    class Broken(TrainingForm):
+        def __call__(self, packed):
+            return super().__call__(packed) * float("nan")
+
+    with pytest.raises(TrainingError, match="the loss is nan: lower the rates"):
+        go(tmp_path, steps=4, form=Broken)
+    again = training.read_checkpoint(tmp_path)
+    assert again["state"]["step"] == 2 and all(torch.equal(again["model"][name], kept[name]) for name in kept)
+
+
+def test_a_run_that_is_asked_to_stop_goes_on_bit_for_bit(tmp_path):
+    whole = go(tmp_path / "whole", steps=5)
+    answers = iter([False, False, True])
+    go(tmp_path / "cut", steps=5, stop=lambda: next(answers))
+    assert training.read_checkpoint(tmp_path / "cut")["state"]["step"] == 2
+    made = go(tmp_path / "cut", steps=5)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), made.parameters(), strict=True))
+
+
+def test_an_interrupt_within_a_step_keeps_the_last_whole_one(tmp_path):
+    go(tmp_path, steps=5, stop_after=2)
+
+    class Interrupted(TrainingForm):
+        def __call__(self, packed):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, steps=5, form=Interrupted)
+    assert training.read_checkpoint(tmp_path)["state"]["step"] == 2

@@ -3,7 +3,7 @@
     python -m rnj.corpus            compare this interpreter's library with the manifest that ships
     python -m rnj.corpus --write    make the manifest, the held-out sample and the tokenizer anew
 
-Whole packages are held out together with their tests, so that no near copy of a held-out file is trained on.
+Whole packages are held out together with their tests, so that no copy of a held-out file is trained on.
 Licence of the texts: the Python Software Foundation's.
 """
 

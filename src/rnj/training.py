@@ -1,7 +1,7 @@
 """The training loop behind the small model, in three phases, each of which ends by itself and goes on after a kill.
 
     python -m rnj.training train  --minutes 22    plain rotation, rows of 512                     into runs/train
-    python -m rnj.training names  --minutes 22    the same with many more holes, most of them names that stand on
+    python -m rnj.training names  --minutes 22    the same with many more holes, many of them names that stand on
                                                   both sides, and what fills a hole 8 times as heavy in the loss
                                                                                                   into runs/names
     python -m rnj.training extend --minutes 20    YaRN, factor 8, rows of 4,096                   into runs/extend
@@ -271,6 +271,7 @@ def run(
     test_every: int = 200,
     cache: Path | None = None,
     stop_after: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Transformer:
     """Train until the tokens or the minutes are spent; go on where a run in `out` stopped. Returns the model.
 
@@ -278,8 +279,8 @@ def run(
     and kept in the checkpoint, when the rates begin to go down. start: weights to begin from. make, form: of a model
     that lacks a part. test_every: steps between two looks at held-out rows. cache: the
     folder of the encoded corpus, else `out`. stop_after: leave after this many steps of
-    the run, as if killed just after a checkpoint. Raises TrainingError where `out` holds the run of another recipe or
-    another corpus.
+    the run, as if killed just after a checkpoint. stop: asked before each step, True ends it there. Raises
+    TrainingError where `out` holds the run of another recipe or another corpus, and where the loss is not finite.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -312,15 +313,15 @@ def run(
     wide = sys.stderr.isatty()
     bar = tqdm(initial=state.step * recipe.step_tokens, unit="tok", unit_scale=True, mininterval=0.5 if wide else 20)
     bar.total = tokens if state.last is None else state.last * recipe.step_tokens
+    whole = True  # no step is half done, and what it has to log is logged
     mean, pace, done = None, None, 0  # running means of the loss and of the seconds a step; steps since this start
     try:
         while state.last is None or state.step < state.last:
-            if stop_after is not None and state.step >= stop_after:
+            if stop() or (stop_after is not None and state.step >= stop_after):
                 break
+            whole = False
             rate = rate_at(state.step, recipe, state.decay_from, state.last)
             value = _step(in_training, used, _to(documents.batch(state.step * recipe.rows, recipe.rows), device), rate)
-            if not math.isfinite(value):
-                raise TrainingError(f"the loss is {value} in step {state.step}: lower the rates")
             state.step += 1
             done += 1
             took, tick = time.monotonic() - tick, time.monotonic()
@@ -341,12 +342,13 @@ def run(
             shown = {"loss": f"{mean:.3f}", "tok/s": f"{recipe.step_tokens / pace:.0f}", "step": state.step}
             bar.set_postfix(shown | ({} if left is None else {"min_left": f"{left:.0f}"}), refresh=False)
             bar.update(recipe.step_tokens)
+            whole = True
             if time.monotonic() - saved > checkpoint_seconds:
                 _save(out, model, used, state, identity)
                 saved = time.monotonic()
     finally:
         bar.close()
-        if state.step and math.isfinite(mean or 0.0):
+        if state.step and whole:
             _save(out, model, used, state, identity)
     return model
 
@@ -357,6 +359,8 @@ def _make(recipe: Recipe, device: str) -> Transformer:
 
 def _step(form: Callable[[Packed], Tensor], used: list[torch.optim.Optimizer], packed: Packed, rate: float) -> float:
     value = form(packed)
+    if not value.isfinite():  # no weight has moved yet
+        raise TrainingError(f"the loss is {value.item()}: lower the rates")
     value.backward()
     for optimizer in used:
         for group in optimizer.param_groups:
@@ -511,13 +515,12 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(given)
     if options.threads:
         torch.set_num_threads(options.threads)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl+C, with a checkpoint
     try:
         _command(options, shlex.join(["python", "-m", "rnj.training", *given]))
     except (TrainingError, CorpusError) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("Stopped. The same command goes on where it stopped.")
+        sys.exit("Stopped in a step: the same command goes on from the last checkpoint.")
 
 
 def _command(options: argparse.Namespace, command: str) -> None:
@@ -535,6 +538,16 @@ def _command(options: argparse.Namespace, command: str) -> None:
             recipe = replace(recipe, **{name: getattr(options, name)})
     out, source = options.out or f"runs/{options.phase}", options.source or BEFORE.get(options.phase)
     start = read_checkpoint(source)["model"] if source else None
+    asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        """The first signal ends the run after this step, with a checkpoint; the second ends it at once."""
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
     run(
         recipe,
         out,
@@ -546,7 +559,10 @@ def _command(options: argparse.Namespace, command: str) -> None:
         command=command,
         compiled=options.compile,
         device=options.device,
+        stop=lambda: bool(asked),
     )
+    if asked:
+        sys.exit("Stopped after a whole step: the same command goes on there.")
 
 
 if __name__ == "__main__":
